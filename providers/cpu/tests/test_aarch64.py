@@ -52,7 +52,7 @@ for name in names[int(first)::int(shares)]:
 print(count)
 """
 
-OF_AMX = ("matmul_nbits_tiles", "matrix_convolution")
+OF_AMX = ("matmul_nbits_tiles", "quantized.conv.amx")
 """Modules whose tasks are chosen only where there is AMX."""
 
 

@@ -32,7 +32,7 @@ RAN_ON = LAUNCHES["instruction set"]
 
 ON_MATRIX_UNIT = ("matmul_nbits_activations.rounded_rows", "matmul_nbits_tiles.")
 """Tasks that not every processor can run."""
-WITHOUT_LAUNCHES = "matrix_convolution."
+WITHOUT_LAUNCHES = "quantized.conv.amx."
 """The same; there are no launches of them."""
 
 
@@ -200,11 +200,11 @@ def test_single_bytes_are_written_alone():
 
     x, out, scale = np.linspace(-1, 2, 40, dtype=np.float32), np.zeros(40, np.uint8), np.zeros(1, np.float32)
     zero_point = np.full(8, 77, np.uint8)
-    TaskCall("dynamic_quantization", "quantize_by_range", (x, out, scale, zero_point[:1], x.size)).run()
+    TaskCall("quantized.dynamic", "dynamic_quantize", (x, out, scale, zero_point[:1], x.size)).run()
     assert zero_point.tolist() == [85, *[77] * 7]
     pixels, means = np.arange(15, dtype=np.uint8).reshape(1, 3, 5), np.full(11, 77, np.uint8)
     numbers = (1, 3, 5, 1, 5, 0, 0.0, 1.0, 0.0, 1.0, 0.0, 255.0)
-    TaskCall("quantized_elementwise", "mean_of_pixels", (pixels, means[:3], *numbers)).run()
+    TaskCall("quantized.elementwise", "global_average_pool", (pixels, means[:3], *numbers)).run()
     assert means.tolist() == [2, 7, 12, *[77] * 8]
 
 

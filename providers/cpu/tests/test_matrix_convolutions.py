@@ -49,7 +49,7 @@ BYTES = [np.uint8, np.int8]
 def everything(monkeypatch):
     """Let the unit do what would be too little for it."""
     for module, name in (
-        (tiling, "LEAST_MATRIX_WORK"),
+        (tiling, "LEAST_AMX_WORK"),
         (tiling, "LEAST_OF_TILE"),
         (direct, "TEAM_WORK"),
     ):
@@ -154,7 +154,7 @@ def modules(monkeypatch):
 def test_bytes_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
     case, limits = Case(dtype, *windows, has_zero_points=has_zero_points), np.iinfo(dtype)
     found = case.quantized()
-    assert modules == ["matrix_convolution"]
+    assert modules == ["quantized.conv.amx"]
     np.testing.assert_array_equal(found, np.clip(case.steps() + Y_ZERO, limits.min, limits.max))
     np.testing.assert_array_equal(found, _by_vectors(case.quantized, monkeypatch))
 
@@ -166,7 +166,7 @@ def test_bytes_with_an_addition_are_exact(windows, dtype, monkeypatch, modules):
     total = Sum(ADDITION["product"], np.dtype(dtype), ADDITION["addend"], ADDITION["total"])
     addend = _channels_last(_in_bytes(case.rng, case.sums.shape, dtype))
     found = case.quantized((addend, total))
-    assert modules == ["matrix_convolution"]
+    assert modules == ["quantized.conv.amx"]
     np.testing.assert_array_equal(found, _by_vectors(lambda: case.quantized((addend, total)), monkeypatch))
     limits, scale = np.iinfo(dtype), {name: np.float32(pair[0]) for name, pair in ADDITION.items()}
     steps = np.clip(case.steps(), limits.min - Y_ZERO, limits.max - Y_ZERO).astype(np.float32)
@@ -182,7 +182,7 @@ def test_floats_are_exact(windows, has_zero_points, dtype, monkeypatch, modules)
     case = Case(dtype, *windows, has_zero_points=has_zero_points)
     finish = FloatFinish(case.scales, case.bias.astype(np.float32) / 99, -1.5, 2.5)
     found = case.floats(finish)
-    assert modules == ["matrix_convolution"]
+    assert modules == ["quantized.conv.amx"]
     np.testing.assert_array_equal(found, _by_vectors(lambda: case.floats(finish), monkeypatch))
     scaled = case.sums.astype(np.float32) * case.along_outputs(finish.scales * X_SCALE) + case.along_outputs(finish.bias)
     np.testing.assert_array_equal(found, np.clip(scaled, np.float32(finish.low), np.float32(finish.high)))
@@ -222,17 +222,17 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
             case.weight.shape,
             case.sums.shape,
             case.geometry.padding(case.x.shape, case.weight.shape),
-            is_spread=False,
+            is_interleaved=False,
         )
-        found.append(tiling.Cut(image, 0, 64, threads).on_matrix_unit().chunk)
+        found.append(tiling.Tiling(image, 0, 64, threads).on_amx().chunk)
     assert found == [0, 0, 16]
     assert modules == []
 
 
 def test_working_memory_is_what_the_task_uses():
-    from ort_sdk_cpu.quantized.conv.compiled.amx import SPARE_BYTES
+    from ort_sdk_cpu.quantized.conv.compiled.amx import WORKSPACE_BYTES
 
-    assert SPARE_BYTES == tiling.MATRIX_SPARE_BYTES
+    assert WORKSPACE_BYTES == tiling.AMX_WORKSPACE_BYTES
 
 
 PRODUCTS = {

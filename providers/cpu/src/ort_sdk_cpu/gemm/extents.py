@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import At, Extents, declares, given, reaches, works, writes
+from ort_sdk_cpu.jit.extents.declaration import At, Extents, declares, reaches, works
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, float_tile, panel_bytes, panel_width, panels_of, whole
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
@@ -12,8 +12,6 @@ _HALF = 2
 _STEPS, _SHARED_STEPS, _GROUP, _BLOCK = 128, 32, 8, 192
 _SPARE, _HALF_SPARE, _COPIED_ROWS = 1024, 2048, 12
 _COPY_ROW = _STEPS * FLOAT + VECTOR
-_BYTE_PANEL = 64
-"""Columns of a panel of bytes."""
 _TRANSPOSED = frozenset({"dots_of_rows", "halves_in_rows", "panels_of_rows"})
 _HALVES = frozenset({"halves_in_columns", "halves_in_rows"})
 
@@ -112,34 +110,3 @@ def _pack_rows(b: At, panels: At, inner: int, columns: int, b_row: int, panel: i
     yield reaches(b, (columns, inner), (b_row, FLOAT), FLOAT)
     yield reaches(panels, (panels_of(columns), inner), (panel, panel_bytes()), last, is_written=True)
     yield works(work, parts * _SPARE)
-
-
-@declares("given_products", "multiply_given")
-def _multiply_given(
-    a: At,
-    b: At,
-    out: At,
-    a_zero: At,
-    b_zero: At,
-    work: At,
-    matrices: int,
-    rows: int,
-    inner: int,
-    columns: int,
-    a_row: int,
-    b_matrix: int,
-    a_flip: int,
-    b_flip: int,
-    is_zero_of_each: int,
-    work_bytes: int,
-    *,
-    parts: int,
-) -> Extents:
-    steps = whole(inner, 4) // 4
-    yield reaches(a, (matrices * rows,), (a_row,), 4 * steps)
-    yield reaches(b, (matrices,), (b_matrix,), inner * columns)
-    yield writes(out, matrices * rows * columns * FLOAT)
-    yield given(a_zero, 1)
-    yield given(b_zero, columns if is_zero_of_each else 1)
-    used = whole(steps) * FLOAT + 2 * FLOAT * _BYTE_PANEL + steps * FLOAT * _BYTE_PANEL
-    yield works(work, (parts - 1) * work_bytes + used)

@@ -115,7 +115,7 @@ class Task:
         annotation = self.function.__annotations__[first]
         if annotation == "int":
             return "void(intp, intp, intp)"
-        return task_signature(self.function.__globals__[annotation])
+        return task_signature(annotation if isinstance(annotation, type) else self.function.__globals__[annotation])
 
 
 def task(function: Callable[[Any, int, int], None]) -> Task:

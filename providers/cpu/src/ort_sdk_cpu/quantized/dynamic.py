@@ -1,4 +1,4 @@
-"""Quantization of float32 to uint8 by its own range: compiled tasks."""
+"""DynamicQuantizeLinear by compiled tasks: quantization of float32 to uint8 by its own range."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.task_writer import threads_for
 
-__all__ = ["MODULE", "TASK", "RangeQuantization"]
+from .arguments.dynamic import MODULE, DynamicQuantize, DynamicQuantizeByRanges, Ranges
 
-MODULE, TASK = "dynamic_quantization", "quantize_by_range"
+__all__ = ["TASK", "RangeQuantization"]
+
+TASK = "dynamic_quantize"
+"""The task of one thread."""
 _RANGE_FLOATS = 32
 """Of a span's range: two vectors."""
 
@@ -29,13 +32,12 @@ class RangeQuantization:
     def __init__(self, size: int) -> None:
         spans = threads_for(2 * size)
         if spans == 1:
-            self._calls = [TaskCall(MODULE, TASK, (0, 0, 0, 0, size))]
+            self._calls = [TaskCall(MODULE, TASK, DynamicQuantize(0, 0, 0, 0, size))]
             return
         self._ranges = np.empty(spans * _RANGE_FLOATS, np.float32)
-        first = TaskCall(MODULE, "ranges_of_spans", (0, 0, size, spans), spans)
-        second = TaskCall(MODULE, "quantize_by_ranges", (0, 0, 0, 0, 0, size, spans), spans)
-        first.point(1, self._ranges)
-        second.point(4, self._ranges)
+        first = TaskCall(MODULE, "ranges", Ranges(0, self._ranges, size, spans), spans)
+        arguments = DynamicQuantizeByRanges(0, 0, 0, 0, self._ranges, size, spans)
+        second = TaskCall(MODULE, "dynamic_quantize_by_ranges", arguments, spans)
         self._calls = [first, second]
 
     def run(self, *arrays: HostArray) -> None:
@@ -50,6 +52,7 @@ class RangeQuantization:
         return in_turn([call.kept(self, *arrays) for call in self._calls])
 
     def _aim(self, arrays: Sequence[HostArray]) -> None:
-        self._calls[0].point(0, arrays[0])
-        for place, array in enumerate(arrays):
-            self._calls[-1].point(place, array)
+        self._calls[0].point(Ranges.x, arrays[0])
+        fields = DynamicQuantize.x, DynamicQuantize.out, DynamicQuantize.scale, DynamicQuantize.zero_point
+        for field, array in zip(fields, arrays, strict=True):
+            self._calls[-1].point(field, array)

@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.contrib.quantized_elementwise import dequantize, requantize, storage_type
 from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.jit.native_call import NativeCall, Row
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.copy import copy_elements
@@ -19,13 +20,26 @@ from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS, Loops, memory_order, strides_over
 from ort_sdk_cpu.namespace import CpuNamespace
 from ort_sdk_cpu.platform.addresses import address_of
+from ort_sdk_cpu.pool.arguments.windows import axes_hw
 
-from .parameters import BYTES, Parameters, flip, limits, parameters_of
+from .arguments.elementwise import (
+    MODULE,
+    AveragePool,
+    Binary,
+    GlobalAveragePool,
+    InputScale,
+    LookUp,
+    OutputScale,
+    RowLoops,
+    RowStrides,
+    SoftmaxColumns,
+    SoftmaxRows,
+)
+from .parameters import BYTES, Parameters, limits, parameters_of, sign_bit
 
 __all__: list[str] = []
 
 MICROSOFT = "com.microsoft"
-MODULE = "quantized_elementwise"
 _LOOKED_UP_AT_ONCE = 4
 """Elements that take as long as one of an addition."""
 _SOFTMAX_COST = 16
@@ -33,30 +47,30 @@ _SOFTMAX_COST = 16
 
 
 class _Task:
-    """A task on arrays, which may be others that lie alike in the next call.
+    """A task on arrays, which may be others of the same strides in the next call.
 
     Args:
         name: the task's.
-        arguments: as it takes them, 0 for addresses.
+        arguments: of the task, 0 for addresses.
         work: elements of an addition that it takes as long as.
     """
 
-    def __init__(self, name: str, arguments: Sequence[int | float], work: int) -> None:
+    def __init__(self, name: str, arguments: TaskArguments, work: int) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self._call = TaskCall(MODULE, name, tuple(arguments), threads_for(work))
+        self._call = TaskCall(MODULE, name, arguments, threads_for(work))
         self._aims: list[tuple[int, int, int]] = []
 
-    def point(self, place: int, array: HostArray | None, owner: int | None = None, owners: Sequence[Any] = ()) -> None:
+    def point(self, field: int, array: HostArray | None, owner: int | None = None, owners: Sequence[Any] = ()) -> None:
         """Use an array's memory for an argument: a constant's, or that of one of the writer's arrays, or a part of it."""
-        self._call.point(place, array)
+        self._call.point(field, array)
         if array is not None and owner is not None:
-            self._aims.append((place, owner, address_of(array) - address_of(owners[owner])))
+            self._aims.append((field, owner, address_of(array) - address_of(owners[owner])))
 
     def aim(self, arrays: Sequence[Any]) -> None:
-        """Use other arrays, which lie alike."""
-        for place, owner, offset in self._aims:
-            self._call.point(place, arrays[owner], offset)
+        """Use other arrays of the same strides."""
+        for field, owner, offset in self._aims:
+            self._call.point(field, arrays[owner], offset)
 
     def run(self) -> None:
         """Do the work."""
@@ -69,7 +83,7 @@ class _Task:
 
 
 class _FixedTasks:
-    """A writer that makes its tasks anew for arrays that lie otherwise.
+    """A writer that makes its tasks anew for arrays of other strides.
 
     Args:
         make: tasks that point at the arrays; None where there is none for them.
@@ -117,7 +131,7 @@ class _FixedTasks:
 
 
 class _Copy:
-    """In the place of a task: lays an array as another lies.
+    """In the place of a task: a copy of an array in another order of axes.
 
     Args:
         source: the array.
@@ -126,8 +140,8 @@ class _Copy:
 
     def __init__(self, source: HostArray, axes: Sequence[int]) -> None:
         self._source = source
-        lying = np.empty(tuple(source.shape[axis] for axis in axes), source.dtype)
-        self.target = lying.transpose(np.argsort(axes))
+        ordered = np.empty(tuple(source.shape[axis] for axis in axes), source.dtype)
+        self.target = ordered.transpose(np.argsort(axes))
 
     def run(self) -> None:
         """Copy."""
@@ -138,10 +152,13 @@ def _is_worth_it(size: int, name: str) -> bool:
     return is_worth_a_task(size, MODULE, name)
 
 
-def _real(array: HostArray, parameters: Parameters) -> tuple[int, float, float]:
-    """Flip, zero point and scale as tasks take them."""
+def _input_scale(array: HostArray, parameters: Parameters) -> InputScale:
     zero_point, scale = parameters
-    return flip(array), zero_point + flip(array), scale
+    return InputScale(sign_bit(array), zero_point + sign_bit(array), scale)
+
+
+def _output_scale(array: HostArray, parameters: Parameters) -> OutputScale:
+    return OutputScale(*parameters, *limits(array))
 
 
 def _readable(array: HostArray, out: HostArray, copies: list[_Copy]) -> HostArray:
@@ -181,13 +198,17 @@ def _element_by_element(loops: Loops) -> Loops | None:
     return Loops((*sizes, 1), tuple((*own[1:], 0) for own in loops.strides)) if first == 1 else None
 
 
-def _words(loops: Loops) -> tuple[int, ...]:
-    """Rows, elements of one, sizes and strides as tasks take them."""
-    *outer, inner = loops.sizes
-    return (math.prod(outer), inner, *outer[1:], *(step for own in loops.strides for step in own))
+def _row_loops(loops: Loops) -> RowLoops:
+    _, size_1, size_2, size_3, columns = loops.sizes
+    return RowLoops(math.prod(loops.sizes[:-1]), columns, size_1, size_2, size_3)
 
 
-def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter | None:
+def _row_strides(loops: Loops) -> list[RowStrides]:
+    """Of each operand."""
+    return [RowStrides(*strides) for strides in loops.strides]
+
+
+def _binary(info: KernelInfo, compute: Any, *, is_multiplication: bool) -> MakeWriter | None:
     parameters = [parameters_of(info, index, index + 1) for index in (1, 4, 6)]
     if None in parameters:
         return None
@@ -200,15 +221,17 @@ def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter
         loops = _loops([a, b, out])
         if loops is None:
             return None
-        numbers = (*_real(a, first), *_real(b, second), *result, *limits(out))
-        made.append(_Task("combine", (0, 0, 0, int(is_product), *numbers, *_words(loops)), out.size))
-        for place, (array, owner) in enumerate(((a, 0), (b, 3), (out, -1))):
-            made[-1].point(place, array, owner if array is arrays[owner] else None, arrays)
+        scales = (_input_scale(a, first), _input_scale(b, second), _output_scale(out, result))
+        a_strides, b_strides, out_strides = _row_strides(loops)
+        arguments = Binary(0, 0, 0, int(is_multiplication), *scales, _row_loops(loops), a_strides, b_strides, out_strides)
+        made.append(_Task("binary", arguments, out.size))
+        for field, array, owner in ((Binary.a, a, 0), (Binary.b, b, 3), (Binary.out, out, -1)):
+            made[-1].point(field, array, owner if array is arrays[owner] else None, arrays)
         return made
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         out = outputs[0]
-        if not BYTES.issuperset((inputs[0].dtype, inputs[3].dtype, out.dtype)) or not _is_worth_it(out.size, "combine"):
+        if not BYTES.issuperset((inputs[0].dtype, inputs[3].dtype, out.dtype)) or not _is_worth_it(out.size, "binary"):
             return copied(compute)
         return _FixedTasks(tasks, copied(compute))
 
@@ -218,13 +241,13 @@ def _combined(info: KernelInfo, compute: Any, *, is_product: bool) -> MakeWriter
 @bindable("QLinearAdd", domain=MICROSOFT, elementwise=True)
 def qlinear_add(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Sum of two tensors."""
-    return _combined(info, compute, is_product=False)
+    return _binary(info, compute, is_multiplication=False)
 
 
 @bindable("QLinearMul", domain=MICROSOFT, elementwise=True)
 def qlinear_mul(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Product of two tensors."""
-    return _combined(info, compute, is_product=True)
+    return _binary(info, compute, is_multiplication=True)
 
 
 def _looked_up(arrays: Sequence[Any], source: int, out: HostArray, table: HostArray | None) -> list[Any] | None:
@@ -241,10 +264,12 @@ def _looked_up(arrays: Sequence[Any], source: int, out: HostArray, table: HostAr
     loops = _loops([x, out], by_element=True)
     if loops is None:
         return None
-    made.append(_Task("look_up", (0, 0, 0, *_words(loops)), out.size // _LOOKED_UP_AT_ONCE))
-    made[-1].point(0, x, source if x is arrays[source] else None, arrays)
-    made[-1].point(1, out, -1, arrays)
-    made[-1].point(2, table)
+    x_strides, out_strides = _row_strides(loops)
+    arguments = LookUp(0, 0, 0, _row_loops(loops), x_strides, out_strides)
+    made.append(_Task("look_up", arguments, out.size // _LOOKED_UP_AT_ONCE))
+    made[-1].point(LookUp.x, x, source if x is arrays[source] else None, arrays)
+    made[-1].point(LookUp.out, out, -1, arrays)
+    made[-1].point(LookUp.table, table)
     return made
 
 
@@ -282,7 +307,7 @@ def _on_bytes(tasks: Callable[[Sequence[Any]], list[Any] | None], compute: Any, 
 
 @bindable("QLinearConcat", domain=MICROSOFT, any_layout=True)
 def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Tensors behind each other, each by the table of its own scale and zero point."""
+    """Concatenation, each tensor by the table of its own scale and zero point."""
     count = (len(info.inputs) - 2) // 3
     parameters = [parameters_of(info, index, index + 1) for index in (0, *range(3, 3 * count + 1, 3))]
     if count < 1 or None in parameters:
@@ -305,8 +330,8 @@ def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
         out, made, start = arrays[-1], [], 0
         for index, x in enumerate(arrays[2:-1:3]):
             stop = start + x.shape[axis]
-            places = (*(slice(None) for _ in range(axis % out.ndim)), slice(start, stop))
-            found = _looked_up(arrays, 2 + 3 * index, out[places], table_of(index, arrays)) if x.size else []
+            part = (*(slice(None) for _ in range(axis % out.ndim)), slice(start, stop))
+            found = _looked_up(arrays, 2 + 3 * index, out[part], table_of(index, arrays)) if x.size else []
             if found is None:
                 return None
             made += found
@@ -351,7 +376,7 @@ def qlinear_where(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 def _requantized(info: KernelInfo, triple: Sequence[Any], result: Sequence[Any], scale_index: int = 0) -> Any:
-    """Steps of the result's scale, input ``scale_index``, and of the zero point behind it."""
+    """Requantized with the result's scale, input ``scale_index``, and the zero point behind it."""
     xp = CpuNamespace()
     scale, zero_point = result
     return requantize(xp, dequantize(xp, *triple), scale, zero_point, storage_type(info, scale_index + 1))
@@ -373,14 +398,17 @@ def qlinear_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
         size, behind = x.shape[axis], math.prod(x.shape[axis % x.ndim + 1 :])
         if is_coerced:
             size, behind = size * behind, 1
-        arguments = (0, 0, x.size // (size * behind), size, *_real(x, own), *result, *limits(out))
-        name, rest = ("softmax_of_columns", (behind,)) if behind > 1 else ("softmax_of_rows", ())
-        made = _Task(name, (*arguments, *rest), x.size * _SOFTMAX_COST)
-        made.point(0, copies[0].target if copies else x, None if copies else 0, arrays)
-        made.point(1, out, -1, arrays)
+        count, scales = x.size // (size * behind), (_input_scale(x, own), _output_scale(out, result))
+        if behind > 1:
+            made = _Task("softmax_columns", SoftmaxColumns(0, 0, count, size, behind, *scales), x.size * _SOFTMAX_COST)
+        else:
+            made = _Task("softmax_rows", SoftmaxRows(0, 0, count, size, *scales), x.size * _SOFTMAX_COST)
+        # Both classes begin alike.
+        made.point(SoftmaxRows.x, copies[0].target if copies else x, None if copies else 0, arrays)
+        made.point(SoftmaxRows.out, out, -1, arrays)
         return [*copies, made]
 
-    return _on_bytes(tasks, compute, "softmax_of_rows")
+    return _on_bytes(tasks, compute, "softmax_rows")
 
 
 @bindable("QLinearGlobalAveragePool", domain=MICROSOFT)
@@ -395,18 +423,21 @@ def qlinear_global_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | 
         is_last, pixels = np.moveaxis(x, 1, -1).flags.c_contiguous, math.prod(x.shape[2:])
         if x.ndim < 3 or not (is_last or x.flags.c_contiguous) or not pixels or not out.flags.c_contiguous:
             return None
-        sizes = (*x.shape[:2], pixels, x.shape[1] if is_last else 1, 1 if is_last else pixels)
-        made = _Task("mean_of_pixels", (0, 0, *sizes, *_real(x, own), *result, *limits(out)), x.size // 4)
-        made.point(0, x, 0, arrays)
-        made.point(1, out, -1, arrays)
+        samples, channels = x.shape[:2]
+        pixel_stride, channel_stride = (channels, 1) if is_last else (1, pixels)
+        scales = (_input_scale(x, own), _output_scale(out, result))
+        arguments = GlobalAveragePool(0, 0, samples, channels, pixels, pixel_stride, channel_stride, *scales)
+        made = _Task("global_average_pool", arguments, x.size // 4)
+        made.point(GlobalAveragePool.x, x, 0, arrays)
+        made.point(GlobalAveragePool.out, out, -1, arrays)
         return [made]
 
-    return _on_bytes(tasks, compute, "mean_of_pixels")
+    return _on_bytes(tasks, compute, "global_average_pool")
 
 
 @bindable("QLinearAveragePool", domain=MICROSOFT, any_layout=True)
 def qlinear_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Means of windows of signals and pictures whose channels lie last in memory."""
+    """Means of windows of 1-D and 2-D input with channels last in memory."""
     own, result = parameters_of(info, 1, 2), parameters_of(info, 3, 4)
     if own is None or result is None or info.attribute("channels_last", 0):
         return None
@@ -418,18 +449,15 @@ def qlinear_average_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if x.ndim not in {3, 4} or not all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)):
             return None
         windows = attributes.windows(x.shape[2:])
-        ones, zeros = ((value,) * (4 - x.ndim) for value in (1, 0))
         if windows not in held:
             counts = window_counts(windows, include_pad, np.dtype(np.float32))
             held[windows] = [np.ones(1, np.float32)] * (4 - x.ndim) + counts
-        steps = (*ones, *windows.kernel_shape, *ones, *windows.strides, *ones, *windows.dilations, *zeros, *windows.pads_begin)
-        sizes = (x.shape[0], *ones, *x.shape[2:], x.shape[1], *ones, *out.shape[2:], *steps)
-        work = out.size * math.prod(windows.kernel_shape)
-        made = _Task("mean_of_windows", (0, 0, 0, 0, *sizes, *_real(x, own), *result, *limits(out)), work)
-        made.point(0, x, 0, arrays)
-        made.point(1, out, -1, arrays)
-        for place, array in enumerate(held[windows], 2):
-            made.point(place, array)
+        row_counts, column_counts = held[windows]
+        scales = (_input_scale(x, own), _output_scale(out, result))
+        arguments = AveragePool(0, 0, row_counts, column_counts, x.shape[0], x.shape[1], *axes_hw(windows), *scales)
+        made = _Task("average_pool_nhwc", arguments, out.size * math.prod(windows.kernel_shape))
+        made.point(AveragePool.x, x, 0, arrays)
+        made.point(AveragePool.out, out, -1, arrays)
         return [made]
 
-    return _on_bytes(tasks, compute, "mean_of_windows")
+    return _on_bytes(tasks, compute, "average_pool_nhwc")

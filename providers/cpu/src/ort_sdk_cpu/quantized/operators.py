@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import scratch_of
 
+from .arguments.dynamic import MODULE as DYNAMIC
+from .arguments.linear import MODULE as LINEAR
+from .arguments.linear import Dequantize, Quantize
+from .dynamic import TASK, RangeQuantization
 from .matmul.dynamic_b import product_writer, quantized_product_writer
-from .parameters import BYTES, WORDS, flip, is_of_one_scale, limits, parameters_of
+from .parameters import BYTES, WORDS, is_of_one_scale, limits, parameters_of, sign_bit
 from .per_axis import dequantized_rows, quantized_rows
 
 __all__: list[str] = []
@@ -57,11 +61,11 @@ def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) ->
     return with_onednn(info, BindableKernel(kernel, make_writer))
 
 
-def _task_of(name: str, steps: HostArray) -> str | None:
-    """The task for quantized numbers of an array's type; None if there is none."""
-    if steps.dtype in BYTES:
-        return name
-    return f"{name}_words" if steps.dtype in WORDS else None
+def _task_of(name: str, quantized: HostArray) -> str | None:
+    """The task for quantized elements of an array's type; None if there is none."""
+    if quantized.dtype in BYTES:
+        return f"{name}_8"
+    return f"{name}_16" if quantized.dtype in WORDS else None
 
 
 @bindable("QuantizeLinear", elementwise=True)
@@ -77,10 +81,10 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         task = _task_of("quantize", out)
-        if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
+        if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, LINEAR, task):
             return copied(compute)
-        arguments = (out.size, *parameters, *limits(out))
-        return TaskWriter("quantized", task, raw_arguments((0, len(inputs)), arguments), copied(compute), threads_for(out.size))
+        arguments = Quantize(Operand(0), Operand(len(inputs)), out.size, *parameters, *limits(out))
+        return TaskWriter(LINEAR, task, arguments, copied(compute), threads_for(out.size))
 
     return make
 
@@ -97,11 +101,12 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         task = _task_of("dequantize", x)
-        if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, "quantized", task):
+        if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, LINEAR, task):
             return copied(compute)
         zero_point, scale = parameters
-        arguments = (out.size, flip(x), zero_point + flip(x), scale)
-        writer = TaskWriter("quantized", task, raw_arguments((0, len(inputs)), arguments), copied(compute), threads_for(out.size))
+        sign = sign_bit(x)
+        arguments = Dequantize(Operand(0), Operand(len(inputs)), out.size, sign, zero_point + sign, scale)
+        writer = TaskWriter(LINEAR, task, arguments, copied(compute), threads_for(out.size))
         return of_rows(writer, x, scratch)
 
     return make
@@ -143,7 +148,7 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]
         is_wanted = x.dtype == _FLOAT and len(outputs) == 3 and not any(out is None for out in outputs)
-        if not is_wanted or not is_worth_a_task(x.size, "dynamic_quantization", "quantize_by_range"):
+        if not is_wanted or not is_worth_a_task(x.size, DYNAMIC, TASK):
             return otherwise
         return _RangeWriter(x.size, otherwise)
 
@@ -159,8 +164,6 @@ class _RangeWriter:
     """
 
     def __init__(self, size: int, otherwise: Writer) -> None:
-        from .dynamic import RangeQuantization
-
         self._tasks, self._otherwise = RangeQuantization(size), otherwise
 
     def __call__(self, *arrays: HostArray) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 
-__all__ = ["BYTES", "EXACT_FLOAT", "WORDS", "Parameters", "flip", "is_of_one_scale", "limits", "parameters_of"]
+__all__ = ["BYTES", "EXACT_FLOAT", "WORDS", "Parameters", "is_of_one_scale", "limits", "parameters_of", "sign_bit"]
 
 Parameters = tuple[float, float]
 """(zero point, scale)."""
@@ -35,8 +35,8 @@ def is_of_one_scale(info: KernelInfo, scale: int) -> bool:
     return argument is not None and argument.shape in {(), (1,)}
 
 
-def flip(array: HostArray) -> int:
-    """What makes a tensor's elements unsigned, and larger by as much."""
+def sign_bit(array: HostArray) -> int:
+    """What makes a tensor's elements unsigned by exclusive or, and larger by as much; 0 for those that are unsigned."""
     return 1 << (8 * array.itemsize - 1) if array.dtype.kind == "i" else 0
 
 

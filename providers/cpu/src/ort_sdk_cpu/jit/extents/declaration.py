@@ -338,12 +338,10 @@ def arguments_module(module: str) -> str:
 
 
 FAMILIES = {
-    **dict.fromkeys(("integer_convolution", "matrix_convolution"), "quantized.conv.extents"),
     **dict.fromkeys(("bags", "indexing", "reduction"), "movement.extents"),
-    **dict.fromkeys(("dynamic_quantization", "quantized", "quantized_elementwise"), "quantized.extents"),
     **dict.fromkeys(("deformation", "distances", "features"), "image.extents"),
     **dict.fromkeys(("selection",), "image.extents"),
-    **dict.fromkeys(("given_products", "packed_products", "products"), "gemm.extents"),
+    **dict.fromkeys(("packed_products", "products"), "gemm.extents"),
     **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
     **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),

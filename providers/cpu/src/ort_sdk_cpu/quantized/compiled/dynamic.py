@@ -1,4 +1,4 @@
-"""Quantization of float32 by its own range."""
+"""DynamicQuantizeLinear: quantization of float32 by its own range."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.quantized.arguments.dynamic import DynamicQuantize, DynamicQuantizeByRanges, Ranges
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     divide,
@@ -24,7 +24,7 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.bytes import store_i8_first
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_i8, write_f32
 
-__all__ = ["quantize", "quantize_by_range", "quantize_by_ranges", "range_of", "ranges_of_spans", "scale_and_zero_point"]
+__all__ = ["dynamic_quantize", "dynamic_quantize_by_ranges", "quantize", "range_of", "ranges", "scale_and_zero_point"]
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
@@ -33,7 +33,10 @@ _STEPS = np.float32(255)
 
 @inner
 def range_of(x: int, count: int) -> Any:
-    """(lowest, highest) in vectors, zero among them."""
+    """(lowest, highest) in vectors, zero among them: ONNX adjusts the range so that zero has an exact value.
+
+    Two vectors of each: a minimum waits for the one before it.
+    """
     low, high, low_2, high_2 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole = count // 32 * 32
     for place in range(0, whole, 32):
@@ -69,55 +72,44 @@ def quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
 
 
 @task
-def quantize_by_range(record: int, _part: int, _parts: int) -> None:
-    """Quantize to uint8.
-
-    Arguments: addresses of x, of the result, of its scale (float32) and its zero point (uint8); count.
-    """
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 4)
-    low, high = range_of(x, count)
+def dynamic_quantize(args: DynamicQuantize, _thread: int, _threads: int) -> None:
+    """DynamicQuantizeLinear: two passes over x by one thread, for arrays that are worth no more."""
+    low, high = range_of(args.x, args.count)
     scale, zero_point = scale_and_zero_point(low, high)
-    write_f32(argument(record, 2), scale)
-    store_i8_first(argument(record, 3), to_i32(zero_point), 1)
-    quantize(x, out, count, scale, zero_point)
+    write_f32(args.scale, scale)
+    store_i8_first(args.zero_point, to_i32(zero_point), 1)
+    quantize(args.x, args.out, args.count, scale, zero_point)
 
 
 @inner
 def _span(count: int, spans: int, index: int) -> tuple[int, int]:
-    """First and last but one number of a span: whole vectors but for the last's end."""
+    """First element of a span and the one behind its last: whole vectors but for the end of the last span."""
     vectors = (count + 15) // 16
     return vectors * index // spans * 16, min(count, vectors * (index + 1) // spans * 16)
 
 
 @task
-def ranges_of_spans(record: int, part: int, parts: int) -> None:
-    """Range of each of some pieces of an array.
-
-    Arguments: addresses of x and of the ranges, 128 bytes each; count, spans.
-    """
-    count, spans = argument(record, 2), argument(record, 3)
-    for index in range(spans * part // parts, spans * (part + 1) // parts):
-        first, stop = _span(count, spans, index)
-        low, high = range_of(argument(record, 0) + first * 4, stop - first)
-        store_f32(argument(record, 1) + index * 128, low)
-        store_f32(argument(record, 1) + index * 128 + 64, high)
+def ranges(args: Ranges, thread: int, threads: int) -> None:
+    """The range of each span. Spans do not depend on the threads there are, so both tasks may have different numbers of them."""
+    for index in range(args.spans * thread // threads, args.spans * (thread + 1) // threads):
+        first, stop = _span(args.count, args.spans, index)
+        low, high = range_of(args.x + first * 4, stop - first)
+        store_f32(args.ranges + index * 128, low)
+        store_f32(args.ranges + index * 128 + 64, high)
 
 
 @task
-def quantize_by_ranges(record: int, part: int, parts: int) -> None:
-    """The same as ``quantize_by_range``, once the ranges of all spans are there.
-
-    Arguments: addresses of x, of the result, of its scale and its zero point, and of the ranges; count, spans.
-    """
-    ranges, count, spans = argument(record, 4), argument(record, 5), argument(record, 6)
+def dynamic_quantize_by_ranges(args: DynamicQuantizeByRanges, thread: int, threads: int) -> None:
+    """As ``dynamic_quantize``, once the ranges of all spans are there: each thread reduces these again, which is cheap."""
+    spans = args.spans
     low, high = zero_f32(), zero_f32()
     for index in range(spans):
-        low = minimum(low, load_f32(ranges + index * 128))
-        high = maximum(high, load_f32(ranges + index * 128 + 64))
+        low = minimum(low, load_f32(args.ranges + index * 128))
+        high = maximum(high, load_f32(args.ranges + index * 128 + 64))
     scale, zero_point = scale_and_zero_point(low, high)
-    if part == 0:
-        write_f32(argument(record, 2), scale)
-        store_i8_first(argument(record, 3), to_i32(zero_point), 1)
-    for index in range(spans * part // parts, spans * (part + 1) // parts):
-        first, stop = _span(count, spans, index)
-        quantize(argument(record, 0) + first * 4, argument(record, 1) + first, stop - first, scale, zero_point)
+    if thread == 0:
+        write_f32(args.scale, scale)
+        store_i8_first(args.zero_point, to_i32(zero_point), 1)
+    for index in range(spans * thread // threads, spans * (thread + 1) // threads):
+        first, stop = _span(args.count, spans, index)
+        quantize(args.x + first * 4, args.out + first, stop - first, scale, zero_point)

@@ -1,7 +1,7 @@
-"""8-bit and 16-bit tensors: made and taken apart, with one scale and one zero point or with those of rows or columns.
+"""QuantizeLinear and DequantizeLinear of 8-bit and 16-bit tensors, with one scale or per axis; requantization of int32 sums.
 
-Elements are read as unsigned ones. ``flip`` is half the range of signed ones, which makes them unsigned and so much larger; their
-zero points are given as much larger, too.
+Elements are read as unsigned ones. Exclusive or with ``sign``, the sign bit of signed types, makes these unsigned and so much
+larger; their zero points are given as much larger, too. So one task serves both types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import types
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.quantized.arguments.linear import Dequantize, DequantizePerAxis, Quantize, QuantizePerAxis, Requantize
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_xor,
@@ -48,20 +48,20 @@ from ort_sdk_cpu.simd.memory import (
 from ort_sdk_cpu.simd.vector_types import LANES, VI32, i32x16, operation
 
 __all__ = [
-    "dequantize",
-    "dequantize_rows",
-    "dequantize_sum_rows",
-    "dequantize_word_rows",
-    "dequantize_words",
-    "quantize",
-    "quantize_rows",
-    "quantize_word_rows",
-    "quantize_words",
-    "requantize_sums",
+    "dequantize_8",
+    "dequantize_16",
+    "dequantize_per_axis_8",
+    "dequantize_per_axis_16",
+    "dequantize_per_axis_32",
+    "quantize_8",
+    "quantize_16",
+    "quantize_per_axis_8",
+    "quantize_per_axis_16",
+    "requantize",
 ]
 
 _PIECE = 4096
-"""Elements of a row that a thread computes at a time."""
+"""Elements of a row that a thread computes at a time: enough to share rows of any length out evenly."""
 
 _WORDS = ir.VectorType(ir.IntType(16), LANES)
 
@@ -82,77 +82,78 @@ def _store_words_first(builder: Any, address: Any, value: Any, count: Any) -> No
 
 
 @inner
-def _steps(value: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> Any:
-    steps = add(round_to_even(divide(value, scale)), zero_point)
-    return to_i32(minimum(maximum(steps, low), high))
+def _quantized(value: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> Any:
+    # A division, and no multiplication by the reciprocal: ONNX defines x / scale, and ties would fall to the other side.
+    rounded = add(round_to_even(divide(value, scale)), zero_point)
+    return to_i32(minimum(maximum(rounded, low), high))
 
 
-def _quantize(store_first: Any, item: int) -> Any:
+def _quantize_of(store_first: Any, itemsize: int) -> Any:
     """Quantization to elements of some bytes, by what stores 16 of them."""
 
     @inner
-    def quantized(record: int, part: int, parts: int) -> None:
-        x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-        zero, scale = splat_f32(number(record, 3)), splat_f32(number(record, 4))
-        low, high = splat_f32(number(record, 5)), splat_f32(number(record, 6))
+    def quantize(args: Quantize, thread: int, threads: int) -> None:
+        x, out, count = args.x, args.out, args.count
+        zero, scale = splat_f32(args.zero_point), splat_f32(args.scale)
+        low, high = splat_f32(args.lowest), splat_f32(args.highest)
         vectors = (count + 15) // 16
-        for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-            place, left = vector * 16, count - vector * 16
-            value = load_f32(x + place * 4) if left >= 16 else load_f32_first(x + place * 4, left)
-            store_first(out + place * item, _steps(value, scale, zero, low, high), left)
+        for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
+            first, left = vector * 16, count - vector * 16
+            value = load_f32(x + first * 4) if left >= 16 else load_f32_first(x + first * 4, left)
+            store_first(out + first * itemsize, _quantized(value, scale, zero, low, high), left)
 
-    return quantized
-
-
-_to_bytes, _to_words = _quantize(store_i8_first, 1), _quantize(_store_words_first, 2)
+    return quantize
 
 
-@task
-def quantize(record: int, part: int, parts: int) -> None:
-    """(x, out, count, zero point, scale, lowest, highest)."""
-    _to_bytes(record, part, parts)
+_quantize_8, _quantize_16 = _quantize_of(store_i8_first, 1), _quantize_of(_store_words_first, 2)
 
 
 @task
-def quantize_words(record: int, part: int, parts: int) -> None:
+def quantize_8(args: Quantize, thread: int, threads: int) -> None:
+    """QuantizeLinear with one scale, to 8 bits: each thread has a range of vectors."""
+    _quantize_8(args, thread, threads)
+
+
+@task
+def quantize_16(args: Quantize, thread: int, threads: int) -> None:
     """The same to 16 bits."""
-    _to_words(record, part, parts)
+    _quantize_16(args, thread, threads)
 
 
-def _dequantize(load: Any, load_first: Any, item: int) -> Any:
+def _dequantize_of(load: Any, load_first: Any, itemsize: int) -> Any:
     """The real numbers of elements of some bytes, by what loads 16 of them, and fewer."""
 
     @inner
-    def dequantized(record: int, part: int, parts: int) -> None:
-        x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-        flip = splat_i32(argument(record, 3))
-        zero, scale = splat_f32(number(record, 4)), splat_f32(number(record, 5))
+    def dequantize(args: Dequantize, thread: int, threads: int) -> None:
+        x, out, count = args.x, args.out, args.count
+        sign, zero, scale = splat_i32(args.sign), splat_f32(args.zero_point), splat_f32(args.scale)
         vectors = (count + 15) // 16
-        for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-            place, left = vector * 16, count - vector * 16
-            value = load(x + place * item) if left >= 16 else load_first(x + place * item, left)
-            real = multiply(subtract(to_f32(bit_xor(value, flip)), zero), scale)
+        for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
+            first, left = vector * 16, count - vector * 16
+            value = load(x + first * itemsize) if left >= 16 else load_first(x + first * itemsize, left)
+            real = multiply(subtract(to_f32(bit_xor(value, sign)), zero), scale)
             if left >= 16:
-                store_f32(out + place * 4, real)
+                store_f32(out + first * 4, real)
             else:
-                store_f32_first(out + place * 4, real, left)
+                store_f32_first(out + first * 4, real, left)
 
-    return dequantized
-
-
-_of_bytes, _of_words = _dequantize(load_u8, load_u8_first, 1), _dequantize(_load_words, _load_words_first, 2)
+    return dequantize
 
 
-@task
-def dequantize(record: int, part: int, parts: int) -> None:
-    """(x, out, count, flip, zero point, scale)."""
-    _of_bytes(record, part, parts)
+_dequantize_8 = _dequantize_of(load_u8, load_u8_first, 1)
+_dequantize_16 = _dequantize_of(_load_words, _load_words_first, 2)
 
 
 @task
-def dequantize_words(record: int, part: int, parts: int) -> None:
+def dequantize_8(args: Dequantize, thread: int, threads: int) -> None:
+    """DequantizeLinear with one scale, of 8 bits: each thread has a range of vectors."""
+    _dequantize_8(args, thread, threads)
+
+
+@task
+def dequantize_16(args: Dequantize, thread: int, threads: int) -> None:
     """The same of 16 bits."""
-    _of_words(record, part, parts)
+    _dequantize_16(args, thread, threads)
 
 
 @inner
@@ -162,134 +163,125 @@ def _read_word(address: int) -> int:
 
 
 @inner
-def _rows(record: int) -> tuple[int, int, int, int]:
-    """(rows, elements of one, whether each column has parameters of its own, pieces of a row) of outer, own and inner sizes."""
-    outer, own, inside = argument(record, 4), argument(record, 5), argument(record, 6)
-    rows, count = (outer, own) if inside == 1 else (outer * own, inside)
-    return rows, count, int(inside == 1), (count + _PIECE - 1) // _PIECE
+def _rows(args: QuantizePerAxis | DequantizePerAxis) -> tuple[int, int, int, int]:
+    """(rows, elements of one, whether each column has a scale of its own, pieces of a row).
+
+    Scales along the last axis are loaded as vectors; along another one, each row has one for all of its elements.
+    """
+    by_column = int(args.inner == 1)
+    rows, count = (args.outer, args.size) if args.inner == 1 else (args.outer * args.size, args.inner)
+    return rows, count, by_column, (count + _PIECE - 1) // _PIECE
 
 
-def _quantize_rows(store_first: Any, load_first: Any, read: Any, item: int) -> Any:
+def _quantize_per_axis_of(store_first: Any, load_first: Any, read: Any, itemsize: int) -> Any:
     """Quantization to elements of some bytes, by what stores, loads and reads them."""
 
     @inner
-    def quantized_row(record: int, row: int, count: int, by_column: int, first: int) -> None:
-        scales, zeros = argument(record, 2), argument(record, 3)
-        flip, low, high = splat_i32(argument(record, 7)), splat_f32(number(record, 8)), splat_f32(number(record, 9))
-        place = row % argument(record, 5)
-        scale = splat_f32(read_f32(scales + place * 4))
-        zero = splat_i32(read(zeros + place * item) if zeros else 0)
-        x, out = argument(record, 0) + row * count * 4, argument(record, 1) + row * count * item
+    def piece(args: QuantizePerAxis, row: int, count: int, by_column: int, first: int) -> None:
+        scales, zeros, index = args.scales, args.zero_points, row % args.size
+        sign, low, high = splat_i32(args.sign), splat_f32(args.lowest), splat_f32(args.highest)
+        scale = splat_f32(read_f32(scales + index * 4))
+        zero = splat_i32(read(zeros + index * itemsize) if zeros else 0)
+        x, out = args.x + row * count * 4, args.out + row * count * itemsize
         for column in range(first, min(count, first + _PIECE), 16):
             left = count - column
             if by_column:
                 scale = load_f32_first(scales + column * 4, left)
-                zero = load_first(zeros + column * item, left) if zeros else zero
+                zero = load_first(zeros + column * itemsize, left) if zeros else zero
             value = load_f32(x + column * 4) if left >= 16 else load_f32_first(x + column * 4, left)
-            shift = to_f32(subtract(bit_xor(zero, flip), flip))
-            store_first(out + column * item, _steps(value, scale, shift, low, high), left)
+            # Sign extension of what was loaded as unsigned.
+            shift = to_f32(subtract(bit_xor(zero, sign), sign))
+            store_first(out + column * itemsize, _quantized(value, scale, shift, low, high), left)
 
     @inner
-    def quantized(record: int, part: int, parts: int) -> None:
-        rows, count, by_column, pieces = _rows(record)
+    def quantize(args: QuantizePerAxis, thread: int, threads: int) -> None:
+        rows, count, by_column, pieces = _rows(args)
         units = rows * pieces
-        for unit in range(units * part // parts, units * (part + 1) // parts):
-            quantized_row(record, unit // pieces, count, by_column, unit % pieces * _PIECE)
+        for unit in range(units * thread // threads, units * (thread + 1) // threads):
+            piece(args, unit // pieces, count, by_column, unit % pieces * _PIECE)
 
-    return quantized
-
-
-_to_byte_rows = _quantize_rows(store_i8_first, load_u8_first, read_u8, 1)
-_to_word_rows = _quantize_rows(_store_words_first, _load_words_first, _read_word, 2)
+    return quantize
 
 
-@task
-def quantize_rows(record: int, part: int, parts: int) -> None:
-    """Each row, or column, by its own scale.
-
-    Arguments: addresses of x, out, the scales and the zero points (0: there are none); sizes before, of and behind the axis the
-    scales run along; flip, lowest, highest.
-    """
-    _to_byte_rows(record, part, parts)
+_quantize_per_axis_8 = _quantize_per_axis_of(store_i8_first, load_u8_first, read_u8, 1)
+_quantize_per_axis_16 = _quantize_per_axis_of(_store_words_first, _load_words_first, _read_word, 2)
 
 
 @task
-def quantize_word_rows(record: int, part: int, parts: int) -> None:
+def quantize_per_axis_8(args: QuantizePerAxis, thread: int, threads: int) -> None:
+    """QuantizeLinear per axis, to 8 bits: each thread has a range of pieces of rows."""
+    _quantize_per_axis_8(args, thread, threads)
+
+
+@task
+def quantize_per_axis_16(args: QuantizePerAxis, thread: int, threads: int) -> None:
     """The same to 16 bits."""
-    _to_word_rows(record, part, parts)
+    _quantize_per_axis_16(args, thread, threads)
 
 
-def _dequantize_rows(load: Any, load_first: Any, read: Any, item: int) -> Any:
+def _dequantize_per_axis_of(load: Any, load_first: Any, read: Any, itemsize: int) -> Any:
     """The real numbers of elements of some bytes, by what loads and reads them."""
 
     @inner
-    def dequantized_row(record: int, row: int, count: int, by_column: int, first: int) -> None:
-        scales, zeros, flip = argument(record, 2), argument(record, 3), splat_i32(argument(record, 7))
-        place = row % argument(record, 5)
-        scale = splat_f32(read_f32(scales + place * 4))
-        zero = splat_i32(read(zeros + place * item) if zeros else 0)
-        x, out = argument(record, 0) + row * count * item, argument(record, 1) + row * count * 4
+    def piece(args: DequantizePerAxis, row: int, count: int, by_column: int, first: int) -> None:
+        scales, zeros, sign, index = args.scales, args.zero_points, splat_i32(args.sign), row % args.size
+        scale = splat_f32(read_f32(scales + index * 4))
+        zero = splat_i32(read(zeros + index * itemsize) if zeros else 0)
+        x, out = args.x + row * count * itemsize, args.out + row * count * 4
         for column in range(first, min(count, first + _PIECE), 16):
             left = count - column
             if by_column:
                 scale = load_f32_first(scales + column * 4, left)
-                zero = load_first(zeros + column * item, left) if zeros else zero
-            value = load(x + column * item) if left >= 16 else load_first(x + column * item, left)
-            centred = subtract(bit_xor(value, flip), bit_xor(zero, flip))
-            store_f32_first(out + column * 4, multiply(to_f32(centred), scale), left)
+                zero = load_first(zeros + column * itemsize, left) if zeros else zero
+            value = load(x + column * itemsize) if left >= 16 else load_first(x + column * itemsize, left)
+            # The difference of integers is exact, as ONNX defines it; float32 does not hold all int32.
+            centered = subtract(bit_xor(value, sign), bit_xor(zero, sign))
+            store_f32_first(out + column * 4, multiply(to_f32(centered), scale), left)
 
     @inner
-    def dequantized(record: int, part: int, parts: int) -> None:
-        rows, count, by_column, pieces = _rows(record)
+    def dequantize(args: DequantizePerAxis, thread: int, threads: int) -> None:
+        rows, count, by_column, pieces = _rows(args)
         units = rows * pieces
-        for unit in range(units * part // parts, units * (part + 1) // parts):
-            dequantized_row(record, unit // pieces, count, by_column, unit % pieces * _PIECE)
+        for unit in range(units * thread // threads, units * (thread + 1) // threads):
+            piece(args, unit // pieces, count, by_column, unit % pieces * _PIECE)
 
-    return dequantized
-
-
-_of_byte_rows = _dequantize_rows(load_u8, load_u8_first, read_u8, 1)
-_of_word_rows = _dequantize_rows(_load_words, _load_words_first, _read_word, 2)
-_of_sum_rows = _dequantize_rows(load_i32, load_i32_first, read_i32, 4)
+    return dequantize
 
 
-@task
-def dequantize_rows(record: int, part: int, parts: int) -> None:
-    """Each row, or column, by its own scale.
-
-    Arguments: addresses of x, out, the scales and the zero points (0: there are none); sizes before, of and behind the axis the
-    scales run along; flip.
-    """
-    _of_byte_rows(record, part, parts)
+_dequantize_per_axis_8 = _dequantize_per_axis_of(load_u8, load_u8_first, read_u8, 1)
+_dequantize_per_axis_16 = _dequantize_per_axis_of(_load_words, _load_words_first, _read_word, 2)
+_dequantize_per_axis_32 = _dequantize_per_axis_of(load_i32, load_i32_first, read_i32, 4)
 
 
 @task
-def dequantize_word_rows(record: int, part: int, parts: int) -> None:
+def dequantize_per_axis_8(args: DequantizePerAxis, thread: int, threads: int) -> None:
+    """DequantizeLinear per axis, of 8 bits: each thread has a range of pieces of rows."""
+    _dequantize_per_axis_8(args, thread, threads)
+
+
+@task
+def dequantize_per_axis_16(args: DequantizePerAxis, thread: int, threads: int) -> None:
     """The same of 16 bits."""
-    _of_word_rows(record, part, parts)
+    _dequantize_per_axis_16(args, thread, threads)
 
 
 @task
-def dequantize_sum_rows(record: int, part: int, parts: int) -> None:
-    """The same of int32, whose ``flip`` is 0."""
-    _of_sum_rows(record, part, parts)
+def dequantize_per_axis_32(args: DequantizePerAxis, thread: int, threads: int) -> None:
+    """The same of int32, whose ``sign`` is 0."""
+    _dequantize_per_axis_32(args, thread, threads)
 
 
 @task
-def requantize_sums(record: int, part: int, parts: int) -> None:
-    """Round (sum + bias) * scale to steps from a zero point.
-
-    Arguments: addresses of the sums (int32), of the result, of a scale per column (float32), and of a bias per column (int32) or
-    0; rows, columns, zero point, lowest, highest.
-    """
-    sums, out, scales, bias = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
-    rows, columns, zero = argument(record, 4), argument(record, 5), splat_f32(number(record, 6))
-    low, high = splat_f32(number(record, 7)), splat_f32(number(record, 8))
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
+def requantize(args: Requantize, thread: int, threads: int) -> None:
+    """(sum + bias) * scale, rounded, and the zero point added, saturated: each thread has a range of rows."""
+    sums, out, scales, bias = args.sums, args.out, args.scales, args.bias
+    rows, columns, zero = args.rows, args.columns, splat_f32(args.zero_point)
+    low, high = splat_f32(args.lowest), splat_f32(args.highest)
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         for column in range(0, columns, 16):
-            left, place = columns - column, row * columns + column
-            value = load_i32_first(sums + place * 4, left)
+            left, offset = columns - column, row * columns + column
+            value = load_i32_first(sums + offset * 4, left)
             if bias:
                 value = add(value, load_i32_first(bias + column * 4, left))
-            steps = round_to_even(multiply(to_f32(value), load_f32_first(scales + column * 4, left)))
-            store_i8_first(out + place, to_i32(minimum(maximum(add(steps, zero), low), high)), left)
+            rounded = round_to_even(multiply(to_f32(value), load_f32_first(scales + column * 4, left)))
+            store_i8_first(out + offset, to_i32(minimum(maximum(add(rounded, zero), low), high)), left)

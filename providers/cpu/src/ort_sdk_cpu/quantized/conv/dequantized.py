@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,17 +17,23 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows
 from .centered_weight import ZeroedWeight
-from .direct import PLACES, TEAM_WORK, WORK_PLACE, LineOrder, call_on, is_known, is_spread_out, task_name
+from .direct import FIELDS, TEAM_WORK, LineOrder, call_on, is_interleaved, is_known, task_name
 from .packing import PANEL, columns_in_order, panels_in_order
-from .tiling import UNIT_COLUMNS, Cut, Image
+from .tiling import ONES_COLUMNS, Image, Tiling
 
 __all__ = ["FloatConvolution", "FloatFinish"]
 
-_TASK, _UNIT_TASK = "float_convolution", "float_unit_convolution"
+_TASK, _TASK_WITH_ZERO_POINTS = "dequantized_conv", "dequantized_conv_with_zero_points"
 _ZERO_POINT, _SCALE = zero_points_of(Argument.SRC), scales_of(Argument.SRC)
-_FINISH_PLACE = 28
-_FLOAT_PLACES = PLACES | {_ZERO_POINT: _FINISH_PLACE, _SCALE: _FINISH_PLACE + 1}
+_FIELDS: dict[int, int] = {
+    **FIELDS,
+    Argument.SRC_1: DequantizedConvWithZeroPoints.ones,
+    _ZERO_POINT: DequantizedConv.dequantization.zero_point,
+    _SCALE: DequantizedConv.dequantization.scale,
+}
+"""Argument → field of the task's arguments."""
 _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -47,8 +53,8 @@ class _Packed(NamedTuple):
 
     panels: HostArray
     columns: HostArray
-    units: dict[int, HostArray] | None
-    """Of a window, for weights that have zero points: for each number of columns in which they lie side by side."""
+    ones: dict[int, HostArray] | None
+    """Columns → the panel of ones that sums windows' elements; None for weights without zero points."""
 
 
 class FloatConvolution:
@@ -91,22 +97,28 @@ class FloatConvolution:
             scale: float32, one element.
             out: float32.
         """
-        is_spread, shape = is_spread_out(x), self._shape
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
+        interleaved, shape = is_interleaved(x), self._shape
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
         work = 2 * out.size * math.prod(shape[1:])
         threads = libraries.thread_count() if work >= TEAM_WORK else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), PANEL, threads).on_matrix_unit()
-        packed = self._packed_in(LineOrder(is_spread, image.has_gaps))
-        finish = (0, 0, float(self._finish.low), float(self._finish.high))
-        arguments = (*[0] * 6, *cut.arguments(0, x.dtype), *finish)
-        task = TaskCall(cut.module, task_name(_TASK if packed.units is None else _UNIT_TASK, x.dtype), arguments, threads)
-        execution = TaskExecution(task, _FLOAT_PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
+        tiling = Tiling(image, image.source(is_interleaved=interleaved), PANEL, threads).on_amx()
+        packed = self._packed_in(LineOrder(interleaved, image.has_gaps))
+        task = self._task(tiling, x.dtype, has_zero_points=packed.ones is not None)
+        execution = TaskExecution(task, _FIELDS, self._scratch, (Windows.workspace, tiling.workspace_bytes * threads))
         execution.set(Argument.WEIGHTS, packed.panels)
         execution.set(Argument.BIAS, packed.columns)
-        if packed.units is not None:
-            execution.set(Argument.SRC_1, packed.units[cut.unit_columns])
+        if packed.ones is not None:
+            execution.set(Argument.SRC_1, packed.ones[tiling.ones_columns])
         given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_spread=is_spread)
+        return call_on(execution, given, self._scratch, is_interleaved=interleaved)
+
+    def _task(self, tiling: Tiling, dtype: np.dtype[Any], *, has_zero_points: bool) -> TaskCall:
+        windows = tiling.windows(0, dtype)
+        finish = Dequantization(0, 0, float(self._finish.low), float(self._finish.high))
+        if has_zero_points:
+            name, arguments = task_name(_TASK_WITH_ZERO_POINTS, dtype), DequantizedConvWithZeroPoints(windows, finish, 0)
+            return TaskCall(tiling.module, name, arguments, tiling.threads)
+        return TaskCall(tiling.module, task_name(_TASK, dtype), DequantizedConv(windows, finish), tiling.threads)
 
     def _packed_in(self, order: LineOrder) -> _Packed:
         found = self._packed.get(order)
@@ -116,8 +128,8 @@ class FloatConvolution:
             scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
             shifts = zeros if weight.zero_points is None else weight.zero_points
             columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
-            units = None
+            ones = None
             if weight.zero_points is not None:
-                units = {count: order.units_of(weight.numbers, count) for count in UNIT_COLUMNS}
-            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, units)
+                ones = {count: order.ones_of(weight.numbers, count) for count in ONES_COLUMNS}
+            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, ones)
         return found

@@ -22,33 +22,33 @@ from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
 from .centered_weight import ZeroedWeight
 from .packing import PANEL, columns_of, packed_panels, panels_in_order
-from .tiling import MOST_SPREAD, Cut, Image, flip_of
+from .tiling import MOST_INTERLEAVED, Image, Tiling, sign_of
 
 __all__ = [
-    "PLACES",
+    "FIELDS",
     "PLAIN",
     "TEAM_WORK",
     "WITH_ZERO_POINTS",
-    "WORK_PLACE",
     "LineOrder",
     "Sum",
     "TaskConvolution",
     "call_on",
+    "is_interleaved",
     "is_known",
-    "is_spread_out",
     "panel_for",
     "task_name",
 ]
 
-PLAIN = "quantized_convolution"
+PLAIN = "quantized_conv"
 """The task that adds nothing."""
-_SUM, WITH_ZERO_POINTS = "quantized_sum", "quantized_unit_convolution"
+_ADD, WITH_ZERO_POINTS = "quantized_conv_add", "quantized_conv_with_zero_points"
 TEAM_WORK = 1 << 22
 """Multiplications and additions from which on several threads are worth waking."""
 _MOST_COPIED = 1 << 13
-"""Bytes of arrays that lie otherwise than the task wants, up to which NumPy copies them."""
+"""Bytes of arrays of other layouts than the task's, up to which NumPy copies them."""
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _LARGEST_NUMBER = 255
 """Of weights, less their zero points."""
@@ -56,8 +56,13 @@ _PANELS = {PANEL: (64, 64), 32: (34, 39), 16: (18, 28)}
 """Columns of a panel, and how long a step with one takes: of uint8, and of int8 or with weights that have zero points."""
 _MOST_AXES = 4
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
-PLACES: dict[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 1, Argument.DST: 2, Argument.BIAS: 3, Argument.SRC_1: 4}
-WORK_PLACE = 5
+FIELDS: dict[int, int] = {
+    Argument.SRC: Windows.x,
+    Argument.WEIGHTS: Windows.weights,
+    Argument.DST: Windows.out,
+    Argument.BIAS: Windows.columns,
+}
+"""Argument → field of the task's arguments, which begin with ``Windows``."""
 
 
 class Sum(NamedTuple):
@@ -69,21 +74,27 @@ class Sum(NamedTuple):
     addend: tuple[float, int]
     total: tuple[float, int]
 
-    def arguments(self, addend_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> tuple[float, ...]:
-        """As the task takes them behind the flip of X."""
+    def arguments(self, windows: Windows, addend_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> QuantizedConvAdd:
+        """Of the task."""
         limits = np.iinfo(self.product_dtype)
         (scale, zero), (addend_scale, addend_zero), (total_scale, total_zero) = self.product, self.addend, self.total
-        flip, addend_flip = flip_of(dtype), flip_of(addend_dtype)
-        inverse = float(np.float32(1) / np.float32(total_scale))
-        numbers = (limits.min - zero, limits.max - zero, scale, addend_zero + (128 if addend_flip else 0), addend_scale)
-        places = (total_zero + (128 if flip else 0), flip, addend_flip)
-        return (*places, *(float(number) for number in (*numbers, total_scale, inverse)))
+        sign, addend_sign = sign_of(dtype), sign_of(addend_dtype)
+        addition = Addition(
+            low=limits.min - zero,
+            high=limits.max - zero,
+            scale=scale,
+            addend_zero_point=addend_zero + (128 if addend_sign else 0),
+            addend_scale=addend_scale,
+            sum_scale=total_scale,
+            sum_inverse=float(np.float32(1) / np.float32(total_scale)),
+        )
+        return QuantizedConvAdd(windows, total_zero + (128 if sign else 0), sign, 0, addend_sign, addition)
 
 
 class LineOrder(NamedTuple):
-    """How the numbers of a window lie."""
+    """The order of a window's elements."""
 
-    is_spread: bool
+    is_interleaved: bool
     """Whether X has four bytes for each pixel."""
     has_gaps: bool
     """Whether the taps along a line are apart, so that each is a line of the window."""
@@ -91,14 +102,14 @@ class LineOrder(NamedTuple):
     def lines_of(self, weight: HostArray) -> HostArray:
         """Int8 (M, C, *kernel) in the order of a window's lines: (M, lines, length)."""
         outputs, channels, *kernel = weight.shape
-        pixel = MOST_SPREAD if self.is_spread else channels
-        lying: HostArray = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
+        pixel = MOST_INTERLEAVED if self.is_interleaved else channels
+        pixels: HostArray = np.moveaxis(weight, 1, -1).reshape(outputs, -1, channels)
         if pixel > channels:
-            lying = np.pad(lying, ((0, 0), (0, 0), (0, pixel - channels)))
-        lines: HostArray = lying if self.has_gaps else lying.reshape(outputs, -1, kernel[-1] * pixel)
+            pixels = np.pad(pixels, ((0, 0), (0, 0), (0, pixel - channels)))
+        lines: HostArray = pixels if self.has_gaps else pixels.reshape(outputs, -1, kernel[-1] * pixel)
         return lines
 
-    def units_of(self, weight: HostArray, columns: int) -> HostArray:
+    def ones_of(self, weight: HostArray, columns: int) -> HostArray:
         """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32, (steps, columns)."""
         ones = np.ones((1, *weight.shape[1:]), np.int8)
         return repeated(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
@@ -112,8 +123,8 @@ class PackedWeight:
     """Products that are summed."""
     panels: HostArray
     columns: HostArray
-    units: HostArray | None
-    """Of a window, for weights that have zero points."""
+    ones: HostArray | None
+    """The panel of ones that sums windows' elements; None for weights without zero points."""
 
     @classmethod
     def of(
@@ -124,7 +135,7 @@ class PackedWeight:
         x_zero_point: int,
         order: LineOrder,
         panel: int,
-        unit_columns: int,
+        ones_columns: int,
     ) -> PackedWeight | None:
         """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
 
@@ -135,7 +146,7 @@ class PackedWeight:
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
             panel: columns of one.
-            unit_columns: in which units lie side by side.
+            ones_columns: of the panel of ones.
         """
         numbers, zero_points = weight.numbers, weight.zero_points
         outputs, depth = len(numbers), math.prod(numbers.shape[1:])
@@ -145,9 +156,9 @@ class PackedWeight:
         factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
         if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
             return None
-        units = None if zero_points is None else order.units_of(numbers, unit_columns)
+        ones = None if zero_points is None else order.ones_of(numbers, ones_columns)
         columns = columns_of(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
-        return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, units)
+        return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, ones)
 
 
 def _may_be(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
@@ -200,45 +211,53 @@ class TaskConvolution:
         Returns:
             None if the task does not compute it.
         """
-        shape, is_spread = self._shape, is_spread_out(x)
+        shape, interleaved = self._shape, is_interleaved(x)
         if not is_known(shape, self._geometry, x.shape):
             return None
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_spread=is_spread)
+        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
         is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
         panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
         threads = libraries.thread_count() if is_large else 1
-        cut = Cut(image, image.kind(is_spread=is_spread), panel, threads).on_matrix_unit()
-        weight = self._packed_for(cut, x.dtype, LineOrder(is_spread, image.has_gaps))
+        tiling = Tiling(image, image.source(is_interleaved=interleaved), panel, threads).on_amx()
+        weight = self._packed_for(tiling, x.dtype, LineOrder(interleaved, image.has_gaps))
         if weight is None:
             return None
-        finish = self._plain_finish(out) if added is None else added[1].arguments(added[0].dtype, out.dtype)
-        arguments = (*[0] * 6, *cut.arguments(self._x_zero_point, x.dtype), *finish)
-        name = _SUM if added else PLAIN if weight.units is None else WITH_ZERO_POINTS
-        task = TaskCall(cut.module, task_name(name, x.dtype, panel), arguments, threads)
-        execution = TaskExecution(task, PLACES, self._scratch, (WORK_PLACE, cut.work_bytes * threads))
+        name, arguments = self._arguments(tiling.windows(self._x_zero_point, x.dtype), weight, out, added)
+        task = TaskCall(tiling.module, task_name(name, x.dtype, panel), arguments, threads)
+        other = QuantizedConvAdd.addend if added else QuantizedConvWithZeroPoints.ones
+        workspace = Windows.workspace, tiling.workspace_bytes * threads
+        execution = TaskExecution(task, {**FIELDS, Argument.SRC_1: other}, self._scratch, workspace)
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
-        if weight.units is not None:
-            execution.set(Argument.SRC_1, weight.units)
+        if weight.ones is not None:
+            execution.set(Argument.SRC_1, weight.ones)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_spread=is_spread)
+        return call_on(execution, given, self._scratch, is_interleaved=interleaved)
 
-    def _plain_finish(self, out: HostArray) -> tuple[float, ...]:
-        flip = flip_of(out.dtype)
-        return (self._y_zero_point + (128 if flip else 0), flip)
+    def _arguments(
+        self, windows: Windows, weight: PackedWeight, out: HostArray, added: tuple[HostArray, Sum] | None
+    ) -> tuple[str, QuantizedConv]:
+        """A task's name and arguments."""
+        if added is not None:
+            return _ADD, added[1].arguments(windows, added[0].dtype, out.dtype)
+        sign = sign_of(out.dtype)
+        zero_point = self._y_zero_point + (128 if sign else 0)
+        if weight.ones is None:
+            return PLAIN, QuantizedConv(windows, zero_point, sign)
+        return WITH_ZERO_POINTS, QuantizedConvWithZeroPoints(windows, zero_point, sign, 0)
 
-    def _packed_for(self, cut: Cut, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
-        shift, units = cut.shift_of(dtype), 1 if self.can_add else cut.unit_columns
-        key = (order, shift, cut.panel, units)
+    def _packed_for(self, tiling: Tiling, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
+        shift, ones = tiling.shift_of(dtype), 1 if self.can_add else tiling.ones_columns
+        key = (order, shift, tiling.panel, ones)
         if key not in self._packed:
             x_zero_point, weight = self._x_zero_point + shift, self._weight()
-            self._packed[key] = PackedWeight.of(weight, self._scales, self._bias, x_zero_point, order, cut.panel, units)
+            self._packed[key] = PackedWeight.of(weight, self._scales, self._bias, x_zero_point, order, tiling.panel, ones)
         return self._packed[key]
 
 
 def task_name(name: str, dtype: np.dtype[Any], panel: int = PANEL) -> str:
     """Of the task for an X of a type and panels of some columns."""
-    return name + ("" if panel == PANEL else f"_{panel}") + ("_of_int8" if dtype == _INT8 else "")
+    return name + ("" if panel == PANEL else f"_{panel}") + ("_int8" if dtype == _INT8 else "")
 
 
 def panel_for(outputs: int, *, is_plain: bool) -> int:
@@ -252,17 +271,18 @@ def panel_for(outputs: int, *, is_plain: bool) -> int:
 
 
 def call_on(
-    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], scratch: Scratch, *, is_spread: bool
+    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], scratch: Scratch, *, is_interleaved: bool
 ) -> _PlainCall | LayoutCall:
     """A call of the task on arrays like those of each argument, DST last."""
-    copied = sum(array.size for argument, array in given if not _lies(array, _axes(argument, array, is_plain=is_spread)))
+    orders = [_axes(argument, array, is_plain=is_interleaved) for argument, array in given]
+    copied = sum(array.size for (_, array), axes in zip(given, orders, strict=True) if not _has_order(array, axes))
     if copied <= _MOST_COPIED:
-        return _PlainCall(execution, [(argument, _axes(argument, array, is_plain=is_spread)) for argument, array in given])
-    return LayoutCall(execution, [_argument(*pair, is_plain=is_spread) for pair in given], scratch)
+        return _PlainCall(execution, [(argument, axes) for (argument, _), axes in zip(given, orders, strict=True)])
+    return LayoutCall(execution, [_argument(*pair, is_plain=is_interleaved) for pair in given], scratch)
 
 
 class _PlainCall:
-    """The task without oneDNN, which would copy arrays that lie otherwise than the task wants. For one thread at a time.
+    """The task without oneDNN, which would copy arrays of other layouts than the task's. For one thread at a time.
 
     Args:
         execution: what runs.
@@ -275,9 +295,9 @@ class _PlainCall:
     def run(self, *arrays: HostArray) -> None:
         """Compute; the arrays are not kept."""
         for (argument, axes), array in zip(self._arguments, arrays, strict=True):
-            self._execution.set(argument, array if _lies(array, axes) else np.ascontiguousarray(array.transpose(axes)))
+            self._execution.set(argument, array if _has_order(array, axes) else np.ascontiguousarray(array.transpose(axes)))
         (argument, axes), out = self._arguments[-1], arrays[-1]
-        written = out if _lies(out, axes) else np.empty([out.shape[axis] for axis in axes], out.dtype)
+        written = out if _has_order(out, axes) else np.empty([out.shape[axis] for axis in axes], out.dtype)
         self._execution.set(argument, written)
         self._execution()
         if written is not out:
@@ -288,7 +308,7 @@ class _PlainCall:
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         pairs = zip(self._arguments, arrays, strict=True)
-        if not all(_lies(array, axes) for (_, axes), array in pairs):
+        if not all(_has_order(array, axes) for (_, axes), array in pairs):
             return functools.partial(self.run, *arrays)
         for (argument, _), array in zip(self._arguments, arrays, strict=True):
             self._execution.set(argument, array)
@@ -302,12 +322,12 @@ def _axes(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, ...]
     return (0, *range(2, array.ndim), 1)
 
 
-def _lies(array: HostArray, axes: Sequence[int]) -> bool:
+def _has_order(array: HostArray, axes: Sequence[int]) -> bool:
     return array.transpose(axes).flags.c_contiguous
 
 
 def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
-    """How an array lies, and how the task wants it."""
+    """The layout of an array, and the task's."""
     plain = contiguous(array.shape or (1,), array.dtype)
     if array.ndim <= 1:
         return int(argument), plain, plain
@@ -315,9 +335,9 @@ def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, 
     return int(argument), layout_of(array) or plain, wanted
 
 
-def is_spread_out(x: HostArray) -> bool:
-    """Whether planes of X are put side by side."""
-    return x.ndim == 4 and 1 < x.shape[1] <= MOST_SPREAD and not is_channels_last(x)
+def is_interleaved(x: HostArray) -> bool:
+    """Whether the task interleaves the channels of X."""
+    return x.ndim == 4 and 1 < x.shape[1] <= MOST_INTERLEAVED and not is_channels_last(x)
 
 
 def is_known(shape: Sequence[int], geometry: ConvGeometry, x_shape: Sequence[int]) -> bool:

@@ -16,7 +16,9 @@ from ort_sdk_cpu.conv.dynamic_shapes import VaryingConvolution, varying_convolut
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.quantized.parameters import flip
+from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
+from ort_sdk_cpu.quantized.arguments.linear import Dequantize
+from ort_sdk_cpu.quantized.parameters import sign_bit
 
 if TYPE_CHECKING:
     from .dequantized import FloatConvolution
@@ -77,10 +79,10 @@ class VaryingSums:
         """X less its zero point, float32, channels last."""
         from ort_sdk_cpu.jit.task import task_function
 
-        lying = np.ascontiguousarray(_channels_last(x))
-        real = self._scratch.array("centred", lying.shape, _FLOAT)
-        task, turned = task_function("quantized", "dequantize", "qqqqff"), flip(x)
-        task(threads_for(x.size), lying, real, x.size, turned, float(zero_point[0]) + turned, 1.0)
+        nhwc, sign = np.ascontiguousarray(_channels_last(x)), sign_bit(x)
+        real = self._scratch.array("centered", nhwc.shape, _FLOAT)
+        arguments = Dequantize(nhwc, real, x.size, sign, float(zero_point[0]) + sign, 1.0)
+        task_function(LINEAR, "dequantize_8")(threads_for(x.size), arguments)
         return np.moveaxis(real, -1, 1)
 
 

@@ -180,8 +180,8 @@ class QLinearConvKernel(ChannelsLastKernel):
             return False
         from ort_sdk_cpu.jit.task import is_at_hand
 
+        from .arguments.vnni import MODULE
         from .direct import PLAIN, WITH_ZERO_POINTS, is_known, task_name
-        from .tiling import MODULE
 
         name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
         return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)

@@ -12,6 +12,8 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
+from ort_sdk_cpu.quantized.arguments.linear import Requantize
 from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT, limits
 
 from .integer_dynamic_shapes import VaryingSums
@@ -68,6 +70,6 @@ class VaryingFilters:
         from ort_sdk_cpu.jit.task import task_function
 
         rows, columns = out.size // out.shape[1], out.shape[1]
-        finish = task_function("quantized", "requantize_sums", "qqqqqqfff")
-        finish(threads_for(out.size), sums, target, self._scales, self._bias, rows, columns, self._y_zero_point, *limits(out))
+        arguments = Requantize(sums, target, self._scales, self._bias, rows, columns, self._y_zero_point, *limits(out))
+        task_function(LINEAR, "requantize")(threads_for(out.size), arguments)
         return True

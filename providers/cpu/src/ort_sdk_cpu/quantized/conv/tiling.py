@@ -1,4 +1,4 @@
-"""How convolutions of 8-bit tensors are cut for compiled tasks: where windows lie, what multiplies them, blocks, threads."""
+"""Tiling of convolutions of 8-bit tensors: where windows are read, what multiplies them, blocks, threads."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ import numpy as np
 from ort_sdk_cpu.conv.geometry import Padding
 from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
 
+from .arguments.amx import MODULE as AMX
+from .arguments.vnni import MODULE as VNNI
+from .arguments.windows import Windows
 from .packing import PANEL
 
 __all__ = [
-    "LEAST_MATRIX_WORK",
+    "AMX_WORKSPACE_BYTES",
+    "LEAST_AMX_WORK",
     "LEAST_OF_TILE",
-    "MATRIX_SPARE_BYTES",
-    "MODULE",
-    "MOST_SPREAD",
-    "UNIT_COLUMNS",
-    "Cut",
+    "MOST_INTERLEAVED",
+    "ONES_COLUMNS",
     "Image",
-    "flip_of",
+    "Tiling",
+    "sign_of",
 ]
 
-MODULE, _MATRIX_MODULE = "integer_convolution", "matrix_convolution"
-"""Where the tasks are: that multiply by vectors, and by the matrix unit."""
-MATRIX_SPARE_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
-"""Working memory of a thread for the matrix unit, as in ``compiled.conv_amx``."""
+AMX_WORKSPACE_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
+"""Working memory of a thread for AMX, as in ``compiled.amx``."""
 _TILE_ROWS, _TILE_STEPS = 16, 16
-UNIT_COLUMNS = 1, 16
-"""In how many columns units of windows lie side by side: for vectors, and for the matrix unit."""
-LEAST_OF_TILE, LEAST_MATRIX_WORK = 96, 1 << 21
-"""Rows times steps of a tile, of 256, and multiplications and additions from which on the matrix unit is faster."""
-_BLOCK_BYTES, _MATRIX_BLOCK_BYTES = 1 << 18, 1 << 19
-"""Of the input that is multiplied with all weights before the next, by vectors and by the matrix unit, which has to get them from
-memory as often as that: it stays in the second cache."""
-MOST_SPREAD = 4
-"""Channels of row-major data up to which they are put side by side, four bytes for each pixel."""
-_FOUR_BYTES, _FLIPPED = 0x01010101, 0x80808080
+ONES_COLUMNS = 1, 16
+"""Columns of the panel of ones that sums windows' elements: for vectors, and for AMX."""
+LEAST_OF_TILE, LEAST_AMX_WORK = 96, 1 << 21
+"""Rows times steps of a tile, of 256, and multiplications and additions from which on AMX is faster than vectors: a tile takes as
+long whatever part of it is used, and the unit has to be configured and released."""
+_BLOCK_BYTES, _AMX_BLOCK_BYTES = 1 << 18, 1 << 19
+"""Of the input that is multiplied with all weights before the next, by vectors and by AMX, which has to get them from memory as
+often as that: it stays in the second cache."""
+MOST_INTERLEAVED = 4
+"""Channels of NCHW up to which they are interleaved, four bytes for each pixel."""
+_FOUR_BYTES, _SIGNS = 0x01010101, 0x80808080
 _INT8 = np.dtype(np.int8)
-_IN_PLACE, _FRAMED, _SPREAD = range(3)
+_IN_PLACE, _FRAMED, _INTERLEAVED = range(3)
 
 
-def flip_of(dtype: np.dtype[Any]) -> int:
-    """What to turn over in four numbers to have them as uint8."""
-    return _FLIPPED if dtype == _INT8 else 0
+def sign_of(dtype: np.dtype[Any]) -> int:
+    """What makes four elements uint8 by exclusive or."""
+    return _SIGNS if dtype == _INT8 else 0
 
 
 class Image(NamedTuple):
-    """One convolution over pictures; signals are pictures of one line."""
+    """One convolution of 2-D images; 1-D input is an image of one line."""
 
     samples: int
     size: tuple[int, int]
@@ -71,14 +72,14 @@ class Image(NamedTuple):
         out_shape: Sequence[int],
         padding: Padding,
         *,
-        is_spread: bool,
+        is_interleaved: bool,
     ) -> Image:
-        """Pointwise convolutions of all pixels have one line of them; where pixels are put side by side, one for each sample."""
+        """Pointwise convolutions have one line of all pixels, or one per sample where channels are interleaved."""
         samples, channels, *size = x_shape
         steps = (padding.strides, padding.dilations, padding.begins, padding.ends)
         kernel, out_size = tuple(weight_shape[2:]), tuple(out_shape[2:])
         if math.prod(kernel) == 1 and {*padding.strides} == {1} and not any((*padding.begins, *padding.ends)):
-            apart = samples if is_spread else 1
+            apart = samples if is_interleaved else 1
             line = (1, samples * math.prod(size) // apart)
             return cls(apart, line, channels, line, weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
         missing = (1,) * (2 - len(size))
@@ -91,30 +92,31 @@ class Image(NamedTuple):
         """Whether the taps along a line are apart, so that each is a line of the window."""
         return self.dilations[1] > 1 and self.kernel[1] > 1
 
-    def kind(self, *, is_spread: bool) -> int:
+    def source(self, *, is_interleaved: bool) -> int:
         """From where windows are read."""
-        if is_spread:
-            return _SPREAD
+        if is_interleaved:
+            return _INTERLEAVED
         is_whole = self.channels * (1 if self.has_gaps else self.kernel[1]) % 4 == 0
         return _FRAMED if any((*self.begins, *self.ends)) or not is_whole else _IN_PLACE
 
 
-class Cut(NamedTuple):
-    """How a convolution is described to the task."""
+class Tiling(NamedTuple):
+    """How a task computes a convolution."""
 
     image: Image
-    kind: int
+    source: int
+    """See ``Image.source``."""
     panel: int
     """Columns of one."""
     threads: int
     chunk: int = 0
-    """Steps that the matrix unit takes at a time; 0 if vectors multiply."""
+    """Steps that AMX takes at a time; 0 if vectors multiply."""
 
-    def on_matrix_unit(self) -> Cut:
-        """The same by the matrix unit, where there is one that gains."""
+    def on_amx(self) -> Tiling:
+        """The same by AMX, where there is one that gains."""
         image, steps = self.image, self.window[2]
         work = 2 * math.prod((image.samples, *image.out_size, image.outputs, image.channels, *image.kernel))
-        if not has_matrix_unit() or work < LEAST_MATRIX_WORK:
+        if not has_matrix_unit() or work < LEAST_AMX_WORK:
             return self
         chunk = max(count for count in range(1, _TILE_STEPS + 1) if steps % count == 0)
         rows = image.out_size[1] / -(-image.out_size[1] // _TILE_ROWS)
@@ -123,11 +125,11 @@ class Cut(NamedTuple):
     @property
     def module(self) -> str:
         """Where the tasks are."""
-        return _MATRIX_MODULE if self.chunk else MODULE
+        return AMX if self.chunk else VNNI
 
     @property
     def pixel(self) -> int:
-        return MOST_SPREAD if self.kind == _SPREAD else self.image.channels
+        return MOST_INTERLEAVED if self.source == _INTERLEAVED else self.image.channels
 
     @property
     def extent(self) -> int:
@@ -138,7 +140,7 @@ class Cut(NamedTuple):
     def pitch(self) -> int:
         """Bytes of a line."""
         image = self.image
-        if self.kind == _IN_PLACE:
+        if self.source == _IN_PLACE:
             return image.size[1] * self.pixel
         reach = (image.out_size[1] - 1) * image.strides[1] + image.dilations[1] * (image.kernel[1] - 1) + 1
         return max(reach, image.begins[1] + image.size[1]) * self.pixel
@@ -154,17 +156,17 @@ class Cut(NamedTuple):
     @property
     def block(self) -> int:
         """Windows."""
-        image, most = self.image, _MATRIX_BLOCK_BYTES if self.chunk else _BLOCK_BYTES
-        if self.kind == _IN_PLACE:
+        image, most = self.image, _AMX_BLOCK_BYTES if self.chunk else _BLOCK_BYTES
+        if self.source == _IN_PLACE:
             return max(PANEL, most // (image.strides[0] * image.strides[1] * self.pixel))
         lines = (most // self.pitch - self.extent) // image.strides[0] + 1
         return max(1, min(lines, image.out_size[0])) * image.out_size[1]
 
     @property
-    def work_bytes(self) -> int:
-        """Of a thread: for the frame of a block, which may begin within a line, and for sums."""
-        spare = MATRIX_SPARE_BYTES if self.chunk else 0
-        if self.kind == _IN_PLACE:
+    def workspace_bytes(self) -> int:
+        """Of each thread: for the frame of a block, which may begin within a line, and for sums."""
+        spare = AMX_WORKSPACE_BYTES if self.chunk else 0
+        if self.source == _IN_PLACE:
             return spare
         lines = self.block // self.image.out_size[1] * self.image.strides[0] + self.extent
         return -(-(lines * self.pitch + 64) // 64) * 64 + spare
@@ -179,19 +181,44 @@ class Cut(NamedTuple):
         return is_even and weights > image.samples * math.prod(image.size) * image.channels
 
     @property
-    def unit_columns(self) -> int:
-        """In how many columns the units of a window lie side by side."""
-        return UNIT_COLUMNS[1 if self.chunk else 0]
+    def ones_columns(self) -> int:
+        """Columns of the panel of ones."""
+        return ONES_COLUMNS[1 if self.chunk else 0]
 
     def shift_of(self, dtype: np.dtype[Any]) -> int:
         """What is added to an X of a type where it is multiplied, and so to its zero point."""
         return 128 if dtype == _INT8 and not self.chunk else 0
 
-    def arguments(self, x_zero_point: int, dtype: np.dtype[Any]) -> tuple[int, ...]:
-        """Of the task for an X of a type, from the sizes to its flip."""
-        image = self.image
-        sizes = (image.samples, *image.size, image.channels, *image.out_size, image.outputs)
-        steps = (*self.window, image.strides[1] * self.pixel, image.strides[0], *image.begins, self.extent)
-        fill = (x_zero_point & 255) * _FOUR_BYTES
-        cut = (self.block, int(self.shares_columns), self.work_bytes)
-        return (*sizes, *steps, self.pitch, self.kind, fill, *cut, self.chunk or flip_of(dtype))
+    def windows(self, x_zero_point: int, dtype: np.dtype[Any]) -> Windows:
+        """Arguments of the task for an X of a type, with addresses to be set."""
+        image, (lines, line_bytes, steps) = self.image, self.window
+        return Windows(
+            x=0,
+            weights=0,
+            out=0,
+            columns=0,
+            workspace=0,
+            samples=image.samples,
+            height=image.size[0],
+            width=image.size[1],
+            channels=image.channels,
+            out_height=image.out_size[0],
+            out_width=image.out_size[1],
+            out_channels=image.outputs,
+            lines=lines,
+            line_bytes=line_bytes,
+            steps=steps,
+            window_bytes=image.strides[1] * self.pixel,
+            stride=image.strides[0],
+            top=image.begins[0],
+            left=image.begins[1],
+            extent=self.extent,
+            pitch=self.pitch,
+            source=self.source,
+            fill=(x_zero_point & 255) * _FOUR_BYTES,
+            block=self.block,
+            shares_columns=int(self.shares_columns),
+            workspace_bytes=self.workspace_bytes,
+            sign=0 if self.chunk else sign_of(dtype),
+            chunk_steps=self.chunk,
+        )

@@ -22,6 +22,8 @@ from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
 from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
+from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
+from ort_sdk_cpu.quantized.arguments.linear import Requantize
 from ort_sdk_cpu.quantized.parameters import limits
 
 __all__ = ["WideConvolution"]
@@ -65,10 +67,9 @@ class WideConvolution:
         if None in products:
             return None
         rows, channels = out.size // out.shape[1], out.shape[1]
-        numbers = (float(self._zero_points[1][0]), *limits(out))
-        finish = TaskCall("quantized", "requantize_sums", (0, 0, 0, 0, rows, channels, *numbers), threads_for(out.size))
-        finish.point(2, self._scales)
-        finish.point(3, self._bias)
+        zero_point = float(self._zero_points[1][0])
+        arguments = Requantize(0, 0, self._scales, self._bias, rows, channels, zero_point, *limits(out))
+        finish = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
         return _WideCall([product for product in products if product is not None], finish, self, self._scratch)
 
     def _product(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> PrimitiveCall | None:
@@ -138,8 +139,8 @@ class _WideCall:
         sums = np.moveaxis(self._scratch.array("wide sums", shape, _INT32), -1, 1)
         for product in self._products:
             product.run(x, sums)
-        self._finish.point(0, sums)
-        self._finish.point(1, out)
+        self._finish.point(Requantize.sums, sums)
+        self._finish.point(Requantize.out, out)
         self._finish.run()
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
@@ -148,6 +149,6 @@ class _WideCall:
         if math.prod(out.shape) * _INT32.itemsize > OWN_BYTES:
             return functools.partial(self.run, x, out)
         sums = empty_channels_last(out.shape, _INT32)
-        self._finish.point(0, sums)
-        self._finish.point(1, out)
+        self._finish.point(Requantize.sums, sums)
+        self._finish.point(Requantize.out, out)
         return in_turn([*(product.fixed(x, sums) for product in self._products), self._finish.kept(self, sums, out)])

@@ -14,11 +14,15 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.quantized.parameters import BYTES, flip, limits, parameters_of
+from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
+from ort_sdk_cpu.quantized.arguments.linear import Requantize
+from ort_sdk_cpu.quantized.parameters import BYTES, limits, parameters_of, sign_bit
+
+from .arguments.dynamic_b import MODULE, GemmDynamicB
 
 __all__ = ["product_writer", "quantized_product_writer"]
 
-MODULE, NAME = "given_products", "multiply_given"
+NAME = "gemm_dynamic_b"
 PANEL = 64
 TEAM_WORK = 1 << 20
 """Multiplications and additions from which on several threads are worth waking."""
@@ -46,13 +50,16 @@ class _Product:
         work_bytes = -(-pitch // 64) * 64 + _COLUMN_BYTES + pitch * PANEL
         self._work = np.empty(work_bytes * threads + 64, np.uint8)
         each = int(zero_points[1] is not None and zero_points[1].size > 1)
-        sizes = (matrices, rows, inner, columns, pitch, inner * columns, flip(a) * _FOUR_BYTES, _SIGN - flip(b), each, work_bytes)
-        self._call = TaskCall(MODULE, NAME, (0, 0, 0, 0, 0, 0, *sizes), threads)
-        self._call.point(5, self._work)
+        signs = (sign_bit(a) * _FOUR_BYTES, _SIGN - sign_bit(b))
+        sizes = (matrices, rows, inner, columns, pitch, inner * columns)
+        arguments = GemmDynamicB(0, 0, 0, 0, 0, self._work, *sizes, *signs, each, work_bytes)
+        self._call = TaskCall(MODULE, NAME, arguments, threads)
 
     def _aim(self, a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None], out: HostArray) -> None:
-        for place, array in enumerate((a if self._padded is None else self._padded, b, out, *zero_points)):
-            self._call.point(place, array)
+        arrays = (a if self._padded is None else self._padded, b, out, *zero_points)
+        fields = (GemmDynamicB.a, GemmDynamicB.b, GemmDynamicB.out, GemmDynamicB.a_zero_point, GemmDynamicB.b_zero_points)
+        for field, array in zip(fields, arrays, strict=True):
+            self._call.point(field, array)
 
     def run(self, a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None], out: HostArray) -> None:
         """Write the sums, int32."""
@@ -119,7 +126,7 @@ class _Writer:
         else:
             call, sums, _ = self._steps
             self._product.run(a, b, zero_points, sums)
-            call.point(1, arrays[-1])
+            call.point(Requantize.out, arrays[-1])
             call.run()
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
@@ -133,7 +140,7 @@ class _Writer:
         product = self._product.fixed(a, b, zero_points, sums)
         if product is None:
             return None
-        call.point(1, arrays[-1])
+        call.point(Requantize.out, arrays[-1])
         return in_turn([product, call.kept(sums, kept, arrays[-1])])
 
 
@@ -171,10 +178,8 @@ def quantized_product_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter 
         columns = out.shape[-1]
         scale = np.float32(a[1]) * np.float32(b[1]) / np.float32(y[1])
         sums, scales = np.empty(out.shape, _INT32), np.full(columns, scale, _FLOAT)
-        arguments = (0, 0, 0, 0, out.size // columns, columns, y[0], *limits(out))
-        call = TaskCall("quantized", "requantize_sums", arguments, threads_for(out.size))
-        call.point(0, sums)
-        call.point(2, scales)
+        arguments = Requantize(sums, 0, scales, None, out.size // columns, columns, y[0], *limits(out))
+        call = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
         return _Writer(_Product(left, right, zero_points), places, otherwise, (call, sums, scales))
 
     return make

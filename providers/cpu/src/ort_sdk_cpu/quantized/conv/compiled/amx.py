@@ -1,83 +1,66 @@
-"""The convolutions of ``integer_convolution`` on a processor's matrix unit (AMX).
+"""The convolutions of ``vnni`` by a processor's matrix unit (AMX).
 
-Up to 32 windows, two groups of windows that are side by side, are multiplied with a panel; their sums go to working memory. For
-weights with zero points, so are they with a panel of 16 columns that all are the units of windows.
+Up to 32 windows, two groups of windows that follow each other, are multiplied with a panel; their sums go to working memory, as
+tiles can only be stored to memory. For weights with zero points, so are they with a panel of 16 columns of ones.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ort_sdk_cpu.jit.argument_types import address_of
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.quantized.conv.arguments.windows import (
+    DequantizedConv,
+    DequantizedConvWithZeroPoints,
+    QuantizedConv,
+    QuantizedConvAdd,
+    QuantizedConvWithZeroPoints,
+)
 from ort_sdk_cpu.quantized.microkernels.amx_block import BLOCK_ROWS, multiply_block_of
 from ort_sdk_cpu.quantized.microkernels.dequantize_rows import float_rows, float_unit_rows, store_starts_of
 from ort_sdk_cpu.quantized.microkernels.requantize_rows import quantized_rows_of, quantized_sum_rows_of, quantized_unit_rows_of
 from ort_sdk_cpu.quantized.microkernels.tile import PANEL
 from ort_sdk_cpu.simd.amx import TILE_ROWS, configure, release
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import zero_i32
 from ort_sdk_cpu.simd.memory import store_i32
 from ort_sdk_cpu.simd.vector_types import LANES
 
-from .windows import (
-    ADDEND,
-    ADDEND_FLIP,
-    CHUNK_STEPS,
-    FLOAT_NUMBERS,
-    FLOAT_PARAMETERS,
-    NUMBERS,
-    OUT,
-    OUT_CHANNELS,
-    OUT_FLIP,
-    OUT_HEIGHT,
-    OUT_WIDTH,
-    PLAIN_PARAMETERS,
-    STRIDE,
-    UNIT_PARAMETERS,
-    UNITS,
-    WORK_BYTES,
-    ZERO_POINT,
-    bytes_of_panel,
-    constant_fill,
-    dynamic_fill,
-    panel_at,
-    windows_at,
-    windows_task,
-)
+from .windows import constant_fill, dynamic_fill, panel_at, panel_bytes, windows_task
 
 __all__ = [
-    "SPARE_BYTES",
-    "float_convolution",
-    "float_convolution_of_int8",
-    "float_unit_convolution",
-    "float_unit_convolution_of_int8",
-    "quantized_convolution",
-    "quantized_convolution_16",
-    "quantized_convolution_16_of_int8",
-    "quantized_convolution_32",
-    "quantized_convolution_32_of_int8",
-    "quantized_convolution_of_int8",
-    "quantized_sum",
-    "quantized_sum_16",
-    "quantized_sum_16_of_int8",
-    "quantized_sum_32",
-    "quantized_sum_32_of_int8",
-    "quantized_sum_of_int8",
-    "quantized_unit_convolution",
-    "quantized_unit_convolution_16",
-    "quantized_unit_convolution_16_of_int8",
-    "quantized_unit_convolution_32",
-    "quantized_unit_convolution_32_of_int8",
-    "quantized_unit_convolution_of_int8",
+    "WORKSPACE_BYTES",
+    "dequantized_conv",
+    "dequantized_conv_int8",
+    "dequantized_conv_with_zero_points",
+    "dequantized_conv_with_zero_points_int8",
+    "quantized_conv",
+    "quantized_conv_16",
+    "quantized_conv_16_int8",
+    "quantized_conv_32",
+    "quantized_conv_32_int8",
+    "quantized_conv_add",
+    "quantized_conv_add_16",
+    "quantized_conv_add_16_int8",
+    "quantized_conv_add_32",
+    "quantized_conv_add_32_int8",
+    "quantized_conv_add_int8",
+    "quantized_conv_int8",
+    "quantized_conv_with_zero_points",
+    "quantized_conv_with_zero_points_16",
+    "quantized_conv_with_zero_points_16_int8",
+    "quantized_conv_with_zero_points_32",
+    "quantized_conv_with_zero_points_32_int8",
+    "quantized_conv_with_zero_points_int8",
 ]
 
 _STARTS, _ZEROS = 64, 64 + 4 * PANEL
-"""Where in working memory, behind the unit's description, columns' sums to begin with are."""
+"""Offsets into working memory, behind the description of tiles, of what the sums of columns begin with."""
 _TOTALS = _ZEROS + 64
-"""Where sums of windows' numbers are, a vector of each."""
+"""Offset of sums of windows' elements, a vector of each."""
 _SUMS = _TOTALS + BLOCK_ROWS * 64
-SPARE_BYTES = _SUMS + BLOCK_ROWS * 4 * PANEL
+WORKSPACE_BYTES = _SUMS + BLOCK_ROWS * 4 * PANEL
 """Of a thread's working memory, at its end."""
 _COLUMNS_AT_ONCE = 32
 _LINE_BYTES = 64
@@ -85,7 +68,11 @@ _LINE_BYTES = 64
 
 @inner
 def _group_at(window: int, stop: int, width: int) -> int:
-    """Windows of the group that begins with one: all groups of a line are about as large."""
+    """Windows of the group that begins with one: all groups of a line are about as large.
+
+    So the unit is configured anew once or twice per line, and no group is left with a window or two: tiles take as long whatever
+    rows they have.
+    """
     if window >= stop:
         return 0
     count = min(width - window % width, stop - window)
@@ -94,32 +81,33 @@ def _group_at(window: int, stop: int, width: int) -> int:
 
 
 @inner
-def _place_of(window: int, width: int, start: int, step: int, row: int) -> int:
+def _window_offset(window: int, width: int, start: int, step: int, row: int) -> int:
     """Bytes from where the first line of a block begins, whose number is ``start``, to a window."""
-    place: int = (window // width - start) * step + window % width * row
-    return place
+    offset: int = (window // width - start) * step + window % width * row
+    return offset
 
 
-def _blocks(finish: Any, start_of: Any, panel_width: int, parameters: int, *, is_int8: bool, has_units: bool = False) -> Any:
+def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, is_int8: bool, has_ones: bool = False) -> Any:
     """Windows of a sample with panels, two groups at a time."""
-    sum_up = _total_of(is_int8=is_int8) if has_units else _no_total
-    multiply_block = multiply_block_of(panel_width // LANES, is_int8=is_int8)
-    turns = (panel_width + _COLUMNS_AT_ONCE - 1) // _COLUMNS_AT_ONCE
+    sum_up = _total_of(is_int8=is_int8) if has_ones else _no_total
+    multiply_block = multiply_block_of(panel_columns // LANES, is_int8=is_int8)
+    turns = (panel_columns + _COLUMNS_AT_ONCE - 1) // _COLUMNS_AT_ONCE
 
     @inner
-    def block(record: int, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, work: int) -> None:
-        spare = work + argument(record, WORK_BYTES) - SPARE_BYTES
-        row, line, lines, steps = windows_at(record)
-        chunk_steps = argument(record, CHUNK_STEPS)
-        width, columns, step = argument(record, OUT_WIDTH), argument(record, OUT_CHANNELS), argument(record, STRIDE) * pitch
-        before, start = sample * argument(record, OUT_HEIGHT) * width, first // width
-        chunks, panel_lines = lines * (steps // chunk_steps) * turns, bytes_of_panel(record, panel_width) // _LINE_BYTES
+    def block(args: Any, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, work: int) -> None:
+        windows = args.windows
+        spare = work + windows.workspace_bytes - WORKSPACE_BYTES
+        row, line, lines, steps = windows.window_bytes, windows.line_bytes, windows.lines, windows.steps
+        chunk_steps = windows.chunk_steps
+        width, columns, step = windows.out_width, windows.out_channels, windows.stride * pitch
+        before, start = sample * windows.out_height * width, first // width
+        chunks, panel_lines = lines * (steps // chunk_steps) * turns, panel_bytes(windows, panel_columns) // _LINE_BYTES
         all_chunks = chunks * ((stop - first) // BLOCK_ROWS + 1)
         first_rows, second_rows = 0, 1
         for panel in range(begin, end):
-            weights, numbers, left = panel_at(record, panel, panel_width, parameters)
-            starts, soon = start_of(record, numbers, spare + _STARTS), weights + panel_lines * _LINE_BYTES
-            # Meanwhile the next panel is asked for, some lines with each chunk.
+            weights, numbers, left = panel_at(windows, panel, panel_columns, parameters)
+            starts, soon = start_of(args, numbers, spare + _STARTS), weights + panel_lines * _LINE_BYTES
+            # Meanwhile the next panel is prefetched, some cache lines with each chunk.
             asked = 0 if panel + 1 == end else panel_lines
             share, window = (asked + all_chunks - 1) // all_chunks, first
             while window < stop:
@@ -129,26 +117,27 @@ def _blocks(finish: Any, start_of: Any, panel_width: int, parameters: int, *, is
                 if rows != first_rows or (others and others != second_rows):
                     first_rows, second_rows = rows, max(1, others)
                     configure(spare, first_rows, second_rows, chunk_steps)
-                x = base + _place_of(window, width, start, step, row)
-                x_group = base + _place_of(following, width, start, step, row) - x
+                x = base + _window_offset(window, width, start, step, row)
+                x_group = base + _window_offset(following, width, start, step, row) - x
                 groups, soon_lines = 2 if others else 1, share if asked > 0 else 0
-                sum_up(record, groups, x, x_group, rows, chunk_steps, spare)
+                sum_up(args, groups, x, x_group, rows, chunk_steps, spare)
                 multiply_block(
                     *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
-                    *(spare + _SUMS, rows * 4 * panel_width, soon, soon_lines),
+                    *(spare + _SUMS, rows * 4 * panel_columns, soon, soon_lines),
                 )
                 asked -= share * chunks
                 soon += share * chunks * _LINE_BYTES
-                offset = (before + window) * columns + panel * panel_width
-                finish(record, rows + others, spare, numbers, offset, left)
+                offset = (before + window) * columns + panel * panel_columns
+                finish(args, rows + others, spare, numbers, offset, left)
                 window = following + others
+        # Until they are released, the system saves 8 KiB of tiles at each switch of threads.
         release()
 
     return block
 
 
 @inner
-def _no_total(_record: int, _groups: int, _x: int, _x_group: int, _rows: int, _chunk_steps: int, _spare: int) -> None:
+def _no_total(_args: Any, _groups: int, _x: int, _x_group: int, _rows: int, _chunk_steps: int, _spare: int) -> None:
     """Weights have no zero points."""
 
 
@@ -156,13 +145,13 @@ def _total_of(*, is_int8: bool) -> Any:
     multiply_block = multiply_block_of(1, is_int8=is_int8)
 
     @inner
-    def sum_up(record: int, groups: int, x: int, x_group: int, rows: int, chunk_steps: int, spare: int) -> None:
-        """The sums of windows' numbers."""
-        row, line, lines, steps = windows_at(record)
-        zeros = spare + _ZEROS
+    def sum_up(args: Any, groups: int, x: int, x_group: int, rows: int, chunk_steps: int, spare: int) -> None:
+        """The sums of windows' elements: products with ones, by the same instruction."""
+        windows, zeros = args.windows, spare + _ZEROS
+        row, line, lines, steps = windows.window_bytes, windows.line_bytes, windows.lines, windows.steps
         store_i32(zeros, zero_i32())
         multiply_block(
-            *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, argument(record, UNITS), zeros),
+            *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, args.ones, zeros),
             *(spare + _TOTALS, rows * 64, zeros, 0),
         )
 
@@ -170,7 +159,7 @@ def _total_of(*, is_int8: bool) -> Any:
 
 
 @inner
-def _given_starts(_record: int, numbers: int, _target: int) -> int:
+def _given_starts(_args: QuantizedConv, numbers: int, _target: int) -> int:
     """What the sums of columns begin with is known."""
     return numbers
 
@@ -179,111 +168,127 @@ def _dynamic_starts_of(*, is_int8: bool) -> Any:
     store_starts = store_starts_of(is_int8=is_int8)
 
     @inner
-    def starts(record: int, numbers: int, target: int) -> int:
-        """The same where x's zero point is known at run time only."""
-        store_starts(numbers, record + FLOAT_NUMBERS * 8, target)
+    def starts(args: DequantizedConv, numbers: int, target: int) -> int:
+        """The same where x's zero point comes with each run."""
+        store_starts(numbers, address_of(args.dequantization), target)
         return target
 
     return starts
 
 
-def _plain_finish_of(width: int) -> Any:
-    quantized_rows = quantized_rows_of(width // LANES)
+def _quantized_finish_of(columns: int) -> Any:
+    quantized_rows = quantized_rows_of(columns // LANES)
 
     @inner
-    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
-        """Rows of sums as 8-bit data; ``offset`` is of the output's first row."""
+    def finish(args: QuantizedConv, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+        """Rows of sums as 8-bit data; ``offset`` is of the first result among all."""
+        out_row = args.windows.out_channels
         quantized_rows(
-            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
-            *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left),
+            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
         )
 
     return finish
 
 
-def _sum_finish_of(width: int) -> Any:
-    quantized_sum_rows = quantized_sum_rows_of(width // LANES)
+def _add_finish_of(columns: int) -> Any:
+    quantized_sum_rows = quantized_sum_rows_of(columns // LANES)
 
     @inner
-    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    def finish(args: QuantizedConvAdd, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
         """The same, with what is added."""
+        out_row = args.windows.out_channels
         quantized_sum_rows(
-            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
-            *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left),
-            *(argument(record, ADDEND) + offset, argument(record, ADDEND_FLIP), record + NUMBERS * 8),
+            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
+            *(args.addend + offset, args.addend_sign, address_of(args.addition)),
         )
 
     return finish
 
 
-def _unit_finish_of(width: int) -> Any:
-    quantized_unit_rows = quantized_unit_rows_of(width // LANES)
+def _zero_points_finish_of(columns: int) -> Any:
+    quantized_unit_rows = quantized_unit_rows_of(columns // LANES)
 
     @inner
-    def finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    def finish(args: QuantizedConvWithZeroPoints, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
         """The same of weights with zero points."""
+        out_row = args.windows.out_channels
         quantized_unit_rows(
-            *(rows, spare + _SUMS, numbers, argument(record, ZERO_POINT), argument(record, OUT_FLIP)),
-            *(argument(record, OUT) + offset, argument(record, OUT_CHANNELS), left, spare + _TOTALS),
+            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
+            spare + _TOTALS,
         )
 
     return finish
 
 
 @inner
-def _float_finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+def _float_finish(args: DequantizedConv, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
     """Rows of sums as float32."""
+    windows = args.windows
     float_rows(
-        *(rows, spare + _SUMS, numbers, record + FLOAT_NUMBERS * 8),
-        *(argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left),
+        *(rows, spare + _SUMS, numbers, address_of(args.dequantization)),
+        *(windows.out + offset * 4, windows.out_channels * 4, left),
     )
 
 
 @inner
-def _float_unit_finish(record: int, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+def _float_zero_points_finish(
+    args: DequantizedConvWithZeroPoints, rows: int, spare: int, numbers: int, offset: int, left: int
+) -> None:
     """The same of weights with zero points."""
+    windows = args.windows
     float_unit_rows(
-        *(rows, spare + _SUMS, numbers, record + FLOAT_NUMBERS * 8),
-        *(argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left, spare + _TOTALS),
+        *(rows, spare + _SUMS, numbers, address_of(args.dequantization)),
+        *(windows.out + offset * 4, windows.out_channels * 4, left, spare + _TOTALS),
     )
 
 
-def _quantized(name: str, finish_of: Any, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    block = _blocks(finish_of(width), _given_starts, width, PLAIN_PARAMETERS, is_int8=is_int8)
-    return windows_task(name, block, constant_fill, width)
+def _quantized(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    block = _blocks(_quantized_finish_of(columns), _given_starts, columns, QuantizedConv.parameters, is_int8=is_int8)
+    return windows_task(name, block, constant_fill, QuantizedConv, columns)
 
 
-def _with_units(name: str, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    finish = _unit_finish_of(width)
-    block = _blocks(finish, _given_starts, width, UNIT_PARAMETERS, is_int8=is_int8, has_units=True)
-    return windows_task(name, block, constant_fill, width)
+def _add(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    block = _blocks(_add_finish_of(columns), _given_starts, columns, QuantizedConvAdd.parameters, is_int8=is_int8)
+    return windows_task(name, block, constant_fill, QuantizedConvAdd, columns)
 
 
-def _float(name: str, finish: Any, *, is_int8: bool = False) -> Task:
-    starts, has_units = _dynamic_starts_of(is_int8=is_int8), finish is _float_unit_finish
-    block = _blocks(finish, starts, PANEL, FLOAT_PARAMETERS, is_int8=is_int8, has_units=has_units)
-    return windows_task(name, block, dynamic_fill, PANEL)
+def _zero_points(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    finish, parameters = _zero_points_finish_of(columns), QuantizedConvWithZeroPoints.parameters
+    block = _blocks(finish, _given_starts, columns, parameters, is_int8=is_int8, has_ones=True)
+    return windows_task(name, block, constant_fill, QuantizedConvWithZeroPoints, columns)
 
 
-quantized_convolution = _quantized("quantized_convolution", _plain_finish_of)
-quantized_convolution_32 = _quantized("quantized_convolution_32", _plain_finish_of, 32)
-quantized_convolution_16 = _quantized("quantized_convolution_16", _plain_finish_of, 16)
-quantized_convolution_of_int8 = _quantized("quantized_convolution_of_int8", _plain_finish_of, is_int8=True)
-quantized_convolution_32_of_int8 = _quantized("quantized_convolution_32_of_int8", _plain_finish_of, 32, is_int8=True)
-quantized_convolution_16_of_int8 = _quantized("quantized_convolution_16_of_int8", _plain_finish_of, 16, is_int8=True)
-quantized_sum = _quantized("quantized_sum", _sum_finish_of)
-quantized_sum_32 = _quantized("quantized_sum_32", _sum_finish_of, 32)
-quantized_sum_16 = _quantized("quantized_sum_16", _sum_finish_of, 16)
-quantized_sum_of_int8 = _quantized("quantized_sum_of_int8", _sum_finish_of, is_int8=True)
-quantized_sum_32_of_int8 = _quantized("quantized_sum_32_of_int8", _sum_finish_of, 32, is_int8=True)
-quantized_sum_16_of_int8 = _quantized("quantized_sum_16_of_int8", _sum_finish_of, 16, is_int8=True)
-quantized_unit_convolution = _with_units("quantized_unit_convolution")
-quantized_unit_convolution_32 = _with_units("quantized_unit_convolution_32", 32)
-quantized_unit_convolution_16 = _with_units("quantized_unit_convolution_16", 16)
-quantized_unit_convolution_of_int8 = _with_units("quantized_unit_convolution_of_int8", is_int8=True)
-quantized_unit_convolution_32_of_int8 = _with_units("quantized_unit_convolution_32_of_int8", 32, is_int8=True)
-quantized_unit_convolution_16_of_int8 = _with_units("quantized_unit_convolution_16_of_int8", 16, is_int8=True)
-float_convolution = _float("float_convolution", _float_finish)
-float_convolution_of_int8 = _float("float_convolution_of_int8", _float_finish, is_int8=True)
-float_unit_convolution = _float("float_unit_convolution", _float_unit_finish)
-float_unit_convolution_of_int8 = _float("float_unit_convolution_of_int8", _float_unit_finish, is_int8=True)
+def _float(name: str, *, is_int8: bool = False) -> Task:
+    starts = _dynamic_starts_of(is_int8=is_int8)
+    block = _blocks(_float_finish, starts, PANEL, DequantizedConv.parameters, is_int8=is_int8)
+    return windows_task(name, block, dynamic_fill, DequantizedConv, PANEL)
+
+
+def _float_zero_points(name: str, *, is_int8: bool = False) -> Task:
+    starts, parameters = _dynamic_starts_of(is_int8=is_int8), DequantizedConvWithZeroPoints.parameters
+    block = _blocks(_float_zero_points_finish, starts, PANEL, parameters, is_int8=is_int8, has_ones=True)
+    return windows_task(name, block, dynamic_fill, DequantizedConvWithZeroPoints, PANEL)
+
+
+quantized_conv = _quantized("quantized_conv")
+quantized_conv_32 = _quantized("quantized_conv_32", 32)
+quantized_conv_16 = _quantized("quantized_conv_16", 16)
+quantized_conv_int8 = _quantized("quantized_conv_int8", is_int8=True)
+quantized_conv_32_int8 = _quantized("quantized_conv_32_int8", 32, is_int8=True)
+quantized_conv_16_int8 = _quantized("quantized_conv_16_int8", 16, is_int8=True)
+quantized_conv_add = _add("quantized_conv_add")
+quantized_conv_add_32 = _add("quantized_conv_add_32", 32)
+quantized_conv_add_16 = _add("quantized_conv_add_16", 16)
+quantized_conv_add_int8 = _add("quantized_conv_add_int8", is_int8=True)
+quantized_conv_add_32_int8 = _add("quantized_conv_add_32_int8", 32, is_int8=True)
+quantized_conv_add_16_int8 = _add("quantized_conv_add_16_int8", 16, is_int8=True)
+quantized_conv_with_zero_points = _zero_points("quantized_conv_with_zero_points")
+quantized_conv_with_zero_points_32 = _zero_points("quantized_conv_with_zero_points_32", 32)
+quantized_conv_with_zero_points_16 = _zero_points("quantized_conv_with_zero_points_16", 16)
+quantized_conv_with_zero_points_int8 = _zero_points("quantized_conv_with_zero_points_int8", is_int8=True)
+quantized_conv_with_zero_points_32_int8 = _zero_points("quantized_conv_with_zero_points_32_int8", 32, is_int8=True)
+quantized_conv_with_zero_points_16_int8 = _zero_points("quantized_conv_with_zero_points_16_int8", 16, is_int8=True)
+dequantized_conv = _float("dequantized_conv")
+dequantized_conv_int8 = _float("dequantized_conv_int8", is_int8=True)
+dequantized_conv_with_zero_points = _float_zero_points("dequantized_conv_with_zero_points")
+dequantized_conv_with_zero_points_int8 = _float_zero_points("dequantized_conv_with_zero_points_int8", is_int8=True)

@@ -1,225 +1,225 @@
-"""Convolutions of 8-bit channels-last data with packed weights, as 8-bit data; products of matrices are such, too.
+"""Convolutions of 8-bit channels-last data with packed weights by vector instructions (VNNI); GEMMs are such, too.
 
-``quantized_convolution`` saturates rounded(sums * scales) + zero point; ``quantized_sum`` also adds another tensor to that, and
-``quantized_unit_convolution`` multiplies weights that have zero points.
-``float_convolution`` gives float32 of an x whose zero point and scale are known at run time only; ``float_unit_convolution``
-does so with weights that have zero points. Panels have 64 columns, or as many as the name says; X is uint8, or as it says.
+``quantized_conv`` has an 8-bit result; ``quantized_conv_add`` adds another tensor to that, and
+``quantized_conv_with_zero_points`` multiplies weights that have zero points. ``dequantized_conv`` gives float32 of an x whose
+zero point and scale come with each run; ``dequantized_conv_with_zero_points`` does so with weights that have zero points. Panels
+have 64 columns, or as many as the name says; x is uint8, or int8 as the name says.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ort_sdk_cpu.jit.argument_types import address_of
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.quantized.conv.arguments.windows import (
+    Convolution,
+    DequantizedConv,
+    DequantizedConvWithZeroPoints,
+    QuantizedConv,
+    QuantizedConvAdd,
+    QuantizedConvWithZeroPoints,
+)
 from ort_sdk_cpu.quantized.microkernels.dequantize_tile import float_tile_of, float_unit_tile_of
 from ort_sdk_cpu.quantized.microkernels.requantize_tile import quantized_sum_tile_of, quantized_tile_of, quantized_unit_tile_of
 from ort_sdk_cpu.quantized.microkernels.tile import PANEL, ROWS, UNIT_ROWS, most_rows, most_unit_rows
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.vector_types import LANES
 
-from .windows import (
-    ADDEND,
-    ADDEND_FLIP,
-    FLIP,
-    FLOAT_NUMBERS,
-    FLOAT_PARAMETERS,
-    NUMBERS,
-    OUT,
-    OUT_CHANNELS,
-    OUT_FLIP,
-    OUT_HEIGHT,
-    OUT_WIDTH,
-    PLAIN_PARAMETERS,
-    ROW_BYTES,
-    STRIDE,
-    UNIT_PARAMETERS,
-    UNITS,
-    WEIGHTS,
-    ZERO_POINT,
-    bytes_of_panel,
-    constant_fill,
-    dynamic_fill,
-    panel_at,
-    windows_at,
-    windows_task,
-)
+from .windows import constant_fill, dynamic_fill, panel_at, panel_bytes, windows_task
 
 __all__ = [
-    "float_convolution",
-    "float_convolution_of_int8",
-    "float_unit_convolution",
-    "float_unit_convolution_of_int8",
-    "quantized_convolution",
-    "quantized_convolution_16",
-    "quantized_convolution_16_of_int8",
-    "quantized_convolution_32",
-    "quantized_convolution_32_of_int8",
-    "quantized_convolution_of_int8",
-    "quantized_sum",
-    "quantized_sum_16",
-    "quantized_sum_16_of_int8",
-    "quantized_sum_32",
-    "quantized_sum_32_of_int8",
-    "quantized_sum_of_int8",
-    "quantized_unit_convolution",
-    "quantized_unit_convolution_16",
-    "quantized_unit_convolution_16_of_int8",
-    "quantized_unit_convolution_32",
-    "quantized_unit_convolution_32_of_int8",
-    "quantized_unit_convolution_of_int8",
+    "dequantized_conv",
+    "dequantized_conv_int8",
+    "dequantized_conv_with_zero_points",
+    "dequantized_conv_with_zero_points_int8",
+    "quantized_conv",
+    "quantized_conv_16",
+    "quantized_conv_16_int8",
+    "quantized_conv_32",
+    "quantized_conv_32_int8",
+    "quantized_conv_add",
+    "quantized_conv_add_16",
+    "quantized_conv_add_16_int8",
+    "quantized_conv_add_32",
+    "quantized_conv_add_32_int8",
+    "quantized_conv_add_int8",
+    "quantized_conv_int8",
+    "quantized_conv_with_zero_points",
+    "quantized_conv_with_zero_points_16",
+    "quantized_conv_with_zero_points_16_int8",
+    "quantized_conv_with_zero_points_32",
+    "quantized_conv_with_zero_points_32_int8",
+    "quantized_conv_with_zero_points_int8",
 ]
 
 
-def _plain_tile_of(width: int, *, is_int8: bool) -> Any:
-    quantized_tile = quantized_tile_of(width // LANES, is_int8=is_int8)
+def _quantized_tile_of(columns: int, *, is_int8: bool) -> Any:
+    quantized_tile, parameters_of_column = quantized_tile_of(columns // LANES, is_int8=is_int8), QuantizedConv.parameters
 
     @inner
-    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
-        """Some windows of a line with a panel; ``offset`` is of the output's first row."""
-        row, line, lines, steps = windows_at(record)
-        weights, parameters, left = panel_at(record, panel, width, PLAIN_PARAMETERS)
+    def tile(args: QuantizedConv, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+        """Some windows of a line with a panel; ``offset`` is of the first result among all."""
+        windows = args.windows
+        weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
         quantized_tile(
-            *(count, x, row, line, lines, steps, argument(record, FLIP), weights, parameters, soon, soon_step),
-            *(argument(record, ZERO_POINT), argument(record, OUT_FLIP), argument(record, OUT) + offset),
-            *(argument(record, OUT_CHANNELS), left),
+            *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
+            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(windows.out + offset, windows.out_channels, left),
         )
 
     return tile
 
 
-def _sum_tile_of(width: int, *, is_int8: bool) -> Any:
-    quantized_sum_tile = quantized_sum_tile_of(width // LANES, is_int8=is_int8)
+def _add_tile_of(columns: int, *, is_int8: bool) -> Any:
+    quantized_sum_tile = quantized_sum_tile_of(columns // LANES, is_int8=is_int8)
+    parameters_of_column = QuantizedConvAdd.parameters
 
     @inner
-    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: QuantizedConvAdd, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
         """The same, with what is added."""
-        row, line, lines, steps = windows_at(record)
-        weights, parameters, left = panel_at(record, panel, width, PLAIN_PARAMETERS)
+        windows = args.windows
+        weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
         quantized_sum_tile(
-            *(count, x, row, line, lines, steps, argument(record, FLIP), weights, parameters, soon, soon_step),
-            *(argument(record, ZERO_POINT), argument(record, OUT_FLIP), argument(record, OUT) + offset),
-            *(argument(record, OUT_CHANNELS), left),
-            *(argument(record, ADDEND) + offset, argument(record, ADDEND_FLIP), record + NUMBERS * 8),
+            *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
+            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(windows.out + offset, windows.out_channels, left),
+            *(args.addend + offset, args.addend_sign, address_of(args.addition)),
         )
 
     return tile
 
 
-def _unit_tile_of(width: int, *, is_int8: bool) -> Any:
-    quantized_unit_tile = quantized_unit_tile_of(width // LANES, is_int8=is_int8)
+def _zero_points_tile_of(columns: int, *, is_int8: bool) -> Any:
+    quantized_unit_tile = quantized_unit_tile_of(columns // LANES, is_int8=is_int8)
+    parameters_of_column = QuantizedConvWithZeroPoints.parameters
 
     @inner
-    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: QuantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
         """The same of weights with zero points."""
-        row, line, lines, steps = windows_at(record)
-        weights, parameters, left = panel_at(record, panel, width, UNIT_PARAMETERS)
+        windows = args.windows
+        weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
         quantized_unit_tile(
-            *(count, x, row, line, lines, steps, argument(record, FLIP), weights, parameters, soon, soon_step),
-            *(argument(record, ZERO_POINT), argument(record, OUT_FLIP), argument(record, OUT) + offset),
-            *(argument(record, OUT_CHANNELS), left, argument(record, UNITS)),
+            *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
+            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(windows.out + offset, windows.out_channels, left, args.ones),
         )
 
     return tile
 
 
 def _float_tile_of(*, is_int8: bool) -> Any:
-    float_tile = float_tile_of(is_int8=is_int8)
+    float_tile, parameters_of_column = float_tile_of(is_int8=is_int8), DequantizedConv.parameters
 
     @inner
-    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: DequantizedConv, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
         """Some windows of a line with a panel, as float32."""
-        row, line, lines, steps = windows_at(record)
-        weights, parameters, left = panel_at(record, panel, PANEL, FLOAT_PARAMETERS)
+        windows = args.windows
+        weights, parameters, left = panel_at(windows, panel, PANEL, parameters_of_column)
         float_tile(
-            *(count, x, row, line, lines, steps, argument(record, FLIP), weights, parameters, soon, soon_step),
-            *(record + FLOAT_NUMBERS * 8, argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left),
+            *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
+            *(weights, parameters, soon, soon_step, address_of(args.dequantization)),
+            *(windows.out + offset * 4, windows.out_channels * 4, left),
         )
 
     return tile
 
 
-def _float_unit_tile_of(*, is_int8: bool) -> Any:
-    float_unit_tile = float_unit_tile_of(is_int8=is_int8)
+def _float_zero_points_tile_of(*, is_int8: bool) -> Any:
+    float_unit_tile, parameters_of_column = float_unit_tile_of(is_int8=is_int8), DequantizedConvWithZeroPoints.parameters
 
     @inner
-    def tile(record: int, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: DequantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
         """The same of weights with zero points."""
-        row, line, lines, steps = windows_at(record)
-        weights, parameters, left = panel_at(record, panel, PANEL, FLOAT_PARAMETERS)
+        windows = args.windows
+        weights, parameters, left = panel_at(windows, panel, PANEL, parameters_of_column)
         float_unit_tile(
-            *(count, x, row, line, lines, steps, argument(record, FLIP), weights, parameters, soon, soon_step),
-            *(record + FLOAT_NUMBERS * 8, argument(record, OUT) + offset * 4, argument(record, OUT_CHANNELS) * 4, left),
-            argument(record, UNITS),
+            *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
+            *(weights, parameters, soon, soon_step, address_of(args.dequantization)),
+            *(windows.out + offset * 4, windows.out_channels * 4, left, args.ones),
         )
 
     return tile
 
 
-def _blocks(tile_of: Any, most: int, panel_width: int) -> Any:
-    """Windows of a sample with panels, by tiles."""
+def _blocks(tile_of: Any, most: int, panel_columns: int) -> Any:
+    """Windows of a sample with panels, by register tiles of up to ``most`` windows."""
 
     @inner
-    def block(record: int, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, _work: int) -> None:
-        width, row = argument(record, OUT_WIDTH), argument(record, ROW_BYTES)
-        columns, step = argument(record, OUT_CHANNELS), argument(record, STRIDE) * pitch
-        start, panel_bytes = sample * argument(record, OUT_HEIGHT) * width, bytes_of_panel(record, panel_width)
+    def block(args: Any, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, _work: int) -> None:
+        windows = args.windows
+        width, row = windows.out_width, windows.window_bytes
+        columns, step = windows.out_channels, windows.stride * pitch
+        start, nbytes = sample * windows.out_height * width, panel_bytes(windows, panel_columns)
         for panel in range(begin, end):
-            place, window, column = base, first, first % width
-            # Meanwhile the next panel is asked for, a piece with each tile.
+            line, window, column = base, first, first % width
+            # Meanwhile the next panel is prefetched, a piece with each tile: it is in the first cache when its turn comes.
             is_last = panel + 1 == end
-            soon = argument(record, WEIGHTS) + (panel if is_last else panel + 1) * panel_bytes
+            soon = windows.weights + (panel if is_last else panel + 1) * nbytes
             while window < stop:
                 count = min(width - column, stop - window)
+                # Tiles of a row are about as large: one of a single window would multiply as slowly as its loads take.
                 tiles = (count + most - 1) // most
                 for tile in range(tiles):
                     rows = (count + tiles - 1 - tile) // tiles
-                    piece = 0 if is_last else (window - first) * panel_bytes // (stop - first)
-                    soon_step = 0 if is_last else (rows * 4 * panel_width + stop - first - 1) // (stop - first)
-                    offset = (start + window) * columns + panel * panel_width
-                    tile_of(record, rows, place + column * row, panel, offset, soon + piece, soon_step)
+                    piece = 0 if is_last else (window - first) * nbytes // (stop - first)
+                    soon_step = 0 if is_last else (rows * 4 * panel_columns + stop - first - 1) // (stop - first)
+                    offset = (start + window) * columns + panel * panel_columns
+                    tile_of(args, rows, line + column * row, panel, offset, soon + piece, soon_step)
                     window += rows
                     column += rows
-                place, column = place + step, 0
+                line, column = line + step, 0
 
     return block
 
 
-def _task(name: str, tile_of: Any, fill_of: Any, most: int, width: int = PANEL) -> Task:
-    return windows_task(name, _blocks(tile_of, most, width), fill_of, width)
+def _task(name: str, tile_of: Any, fill_of: Any, arguments: type[Convolution], most: int, columns: int = PANEL) -> Task:
+    return windows_task(name, _blocks(tile_of, most, columns), fill_of, arguments, columns)
 
 
-def _quantized(name: str, tile_of: Any, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    return _task(name, tile_of(width, is_int8=is_int8), constant_fill, most_rows(width // LANES), width)
+def _quantized(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    tile = _quantized_tile_of(columns, is_int8=is_int8)
+    return _task(name, tile, constant_fill, QuantizedConv, most_rows(columns // LANES), columns)
 
 
-def _with_units(name: str, width: int = PANEL, *, is_int8: bool = False) -> Task:
-    return _task(name, _unit_tile_of(width, is_int8=is_int8), constant_fill, most_unit_rows(width // LANES), width)
+def _add(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    tile = _add_tile_of(columns, is_int8=is_int8)
+    return _task(name, tile, constant_fill, QuantizedConvAdd, most_rows(columns // LANES), columns)
 
 
-def _float(name: str, tile_of: Any, most: int, *, is_int8: bool = False) -> Task:
-    return _task(name, tile_of(is_int8=is_int8), dynamic_fill, most)
+def _zero_points(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
+    tile = _zero_points_tile_of(columns, is_int8=is_int8)
+    return _task(name, tile, constant_fill, QuantizedConvWithZeroPoints, most_unit_rows(columns // LANES), columns)
 
 
-quantized_convolution = _quantized("quantized_convolution", _plain_tile_of)
-quantized_convolution_32 = _quantized("quantized_convolution_32", _plain_tile_of, 32)
-quantized_convolution_16 = _quantized("quantized_convolution_16", _plain_tile_of, 16)
-quantized_convolution_of_int8 = _quantized("quantized_convolution_of_int8", _plain_tile_of, is_int8=True)
-quantized_convolution_32_of_int8 = _quantized("quantized_convolution_32_of_int8", _plain_tile_of, 32, is_int8=True)
-quantized_convolution_16_of_int8 = _quantized("quantized_convolution_16_of_int8", _plain_tile_of, 16, is_int8=True)
-quantized_sum = _quantized("quantized_sum", _sum_tile_of)
-quantized_sum_32 = _quantized("quantized_sum_32", _sum_tile_of, 32)
-quantized_sum_16 = _quantized("quantized_sum_16", _sum_tile_of, 16)
-quantized_sum_of_int8 = _quantized("quantized_sum_of_int8", _sum_tile_of, is_int8=True)
-quantized_sum_32_of_int8 = _quantized("quantized_sum_32_of_int8", _sum_tile_of, 32, is_int8=True)
-quantized_sum_16_of_int8 = _quantized("quantized_sum_16_of_int8", _sum_tile_of, 16, is_int8=True)
-quantized_unit_convolution = _with_units("quantized_unit_convolution")
-quantized_unit_convolution_32 = _with_units("quantized_unit_convolution_32", 32)
-quantized_unit_convolution_16 = _with_units("quantized_unit_convolution_16", 16)
-quantized_unit_convolution_of_int8 = _with_units("quantized_unit_convolution_of_int8", is_int8=True)
-quantized_unit_convolution_32_of_int8 = _with_units("quantized_unit_convolution_32_of_int8", 32, is_int8=True)
-quantized_unit_convolution_16_of_int8 = _with_units("quantized_unit_convolution_16_of_int8", 16, is_int8=True)
-float_convolution = _float("float_convolution", _float_tile_of, ROWS)
-float_convolution_of_int8 = _float("float_convolution_of_int8", _float_tile_of, ROWS, is_int8=True)
-float_unit_convolution = _float("float_unit_convolution", _float_unit_tile_of, UNIT_ROWS)
-float_unit_convolution_of_int8 = _float("float_unit_convolution_of_int8", _float_unit_tile_of, UNIT_ROWS, is_int8=True)
+def _float(name: str, *, is_int8: bool = False) -> Task:
+    return _task(name, _float_tile_of(is_int8=is_int8), dynamic_fill, DequantizedConv, ROWS)
+
+
+def _float_zero_points(name: str, *, is_int8: bool = False) -> Task:
+    tile = _float_zero_points_tile_of(is_int8=is_int8)
+    return _task(name, tile, dynamic_fill, DequantizedConvWithZeroPoints, UNIT_ROWS)
+
+
+quantized_conv = _quantized("quantized_conv")
+quantized_conv_32 = _quantized("quantized_conv_32", 32)
+quantized_conv_16 = _quantized("quantized_conv_16", 16)
+quantized_conv_int8 = _quantized("quantized_conv_int8", is_int8=True)
+quantized_conv_32_int8 = _quantized("quantized_conv_32_int8", 32, is_int8=True)
+quantized_conv_16_int8 = _quantized("quantized_conv_16_int8", 16, is_int8=True)
+quantized_conv_add = _add("quantized_conv_add")
+quantized_conv_add_32 = _add("quantized_conv_add_32", 32)
+quantized_conv_add_16 = _add("quantized_conv_add_16", 16)
+quantized_conv_add_int8 = _add("quantized_conv_add_int8", is_int8=True)
+quantized_conv_add_32_int8 = _add("quantized_conv_add_32_int8", 32, is_int8=True)
+quantized_conv_add_16_int8 = _add("quantized_conv_add_16_int8", 16, is_int8=True)
+quantized_conv_with_zero_points = _zero_points("quantized_conv_with_zero_points")
+quantized_conv_with_zero_points_32 = _zero_points("quantized_conv_with_zero_points_32", 32)
+quantized_conv_with_zero_points_16 = _zero_points("quantized_conv_with_zero_points_16", 16)
+quantized_conv_with_zero_points_int8 = _zero_points("quantized_conv_with_zero_points_int8", is_int8=True)
+quantized_conv_with_zero_points_32_int8 = _zero_points("quantized_conv_with_zero_points_32_int8", 32, is_int8=True)
+quantized_conv_with_zero_points_16_int8 = _zero_points("quantized_conv_with_zero_points_16_int8", 16, is_int8=True)
+dequantized_conv = _float("dequantized_conv")
+dequantized_conv_int8 = _float("dequantized_conv_int8", is_int8=True)
+dequantized_conv_with_zero_points = _float_zero_points("dequantized_conv_with_zero_points")
+dequantized_conv_with_zero_points_int8 = _float_zero_points("dequantized_conv_with_zero_points_int8", is_int8=True)

@@ -1,7 +1,7 @@
-"""Products of 8-bit matrices that are both given at run time, as int32.
+"""GEMM of 8-bit matrices that both come with each run, as int32.
 
-A thread takes panels of 64 columns: it puts one in order in its working memory, with what belongs to its columns, and multiplies
-all rows with it.
+A thread takes panels of 64 columns of B: it packs one into its working memory, with what belongs to its columns, and multiplies
+all rows of A with it. Zero points are handled as in gemmlowp (Jacob & Warden 2015): by sums of A's rows and of B's columns.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numba import types
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.quantized.matmul.arguments.dynamic_b import GemmDynamicB
 from ort_sdk_cpu.quantized.microkernels.tile import (
     PANEL,
     UNIT_ROWS,
@@ -21,7 +22,6 @@ from ort_sdk_cpu.quantized.microkernels.tile import (
     emit_sums,
     less_zero_points,
 )
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import add, bit_xor, multiply, shift_left, splat_i32, subtract, zero_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8
 from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
@@ -29,13 +29,10 @@ from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, moved
 from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_u8, store_i32
 from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
 
-__all__ = ["multiply_given"]
+__all__ = ["gemm_dynamic_b"]
 
 _STEP_BYTES = 4 * PANEL
 _ONES = 0x01010101
-_A, _B, _OUT, _A_ZERO, _B_ZERO, _WORK = range(6)
-_MATRICES, _ROWS, _INNER, _COLUMNS, _A_ROW, _B_MATRIX = range(6, 12)
-_A_FLIP, _B_FLIP, _ZERO_STEP, _WORK_BYTES = range(12, 16)
 
 
 @operation(types.none, *[types.intp] * 11)
@@ -66,68 +63,65 @@ def _sum_tile(
 
 
 @inner
-def _four_rows(record: int, place: int, row: int, left: int) -> Any:
+def _four_rows(args: GemmDynamicB, row: int, source: int, left: int) -> Any:
     """Sixteen columns of four rows of B as int8, four bytes for each column; zeros behind the last row."""
-    inside, pitch, flip = argument(record, _INNER), argument(record, _COLUMNS), argument(record, _B_FLIP)
+    pitch, sign = args.columns, args.b_sign
     found = zero_i32()
     for index in range(4):
-        if row + index < inside:
-            source = place + index * pitch
-            value = load_u8(source) if left >= 16 else load_u8_first(source, left)
-            found = add(found, shift_left(bit_xor(value, splat_i32(flip)), 8 * index))
+        if row + index < args.k:
+            address = source + index * pitch
+            value = load_u8(address) if left >= 16 else load_u8_first(address, left)
+            found = add(found, shift_left(bit_xor(value, splat_i32(sign)), 8 * index))
     return found
 
 
 @inner
-def _order_columns(record: int, b: int, first: int, vector: int, work: int, columns: int) -> None:
-    """Sixteen columns of a panel, and what belongs to them."""
-    left = argument(record, _COLUMNS) - first
-    total, inside = zero_i32(), argument(record, _INNER)
-    for row in range(0, inside, 4):
-        value = _four_rows(record, b + row * argument(record, _COLUMNS) + first, row, left)
-        store_i32(work + row * PANEL + vector * 64, value)
+def _pack_columns(args: GemmDynamicB, b: int, first: int, vector: int, panel: int, columns: int) -> None:
+    """Sixteen columns of a panel in VNNI order, with what their sums begin with and their zero points."""
+    left = args.columns - first
+    total, k = zero_i32(), args.k
+    for row in range(0, k, 4):
+        value = _four_rows(args, row, b + row * args.columns + first, left)
+        store_i32(panel + row * PANEL + vector * 64, value)
+        # Column sums by the instruction that multiplies: A's zero point is subtracted as zero point * column sum.
         total = add_products_u8_i8(total, splat_i32(_ONES), value)
-    a_zero = argument(record, _A_ZERO)
-    a_value = read_u8(a_zero) if a_zero else 0
-    a_shift = splat_i32(a_value ^ (argument(record, _A_FLIP) & 255))
-    b_zero, zero = argument(record, _B_ZERO), zero_i32()
+    a_value = read_u8(args.a_zero_point) if args.a_zero_point else 0
+    a_shift = splat_i32(a_value ^ (args.a_sign & 255))
+    b_zero, zero = args.b_zero_points, zero_i32()
     if b_zero:
-        zero = load_u8_first(b_zero + first, left) if argument(record, _ZERO_STEP) else broadcast_u8(b_zero)
+        zero = load_u8_first(b_zero + first, left) if args.has_column_zero_points else broadcast_u8(b_zero)
     # As B: signed numbers, or unsigned ones less 128.
     sign = 128
-    zero = subtract(bit_xor(zero, splat_i32(sign ^ argument(record, _B_FLIP))), splat_i32(sign))
-    start = multiply(a_shift, subtract(multiply(zero, splat_i32(inside)), total))
+    zero = subtract(bit_xor(zero, splat_i32(sign ^ args.b_sign)), splat_i32(sign))
+    start = multiply(a_shift, subtract(multiply(zero, splat_i32(k)), total))
     store_i32(columns + vector * 64, start)
     store_i32(columns + _STEP_BYTES + vector * 64, zero)
 
 
 @task
-def multiply_given(record: int, part: int, parts: int) -> None:
-    """The sums of (A - A's zero point) * (B - B's zero point).
+def gemm_dynamic_b(args: GemmDynamicB, thread: int, threads: int) -> None:
+    """GEMM: each thread has a range of panels of 64 columns, which it packs and multiplies all rows with.
 
-    Arguments: addresses of A, B, the output (int32), A's zero point and B's (0: there are none), working memory; matrices; rows
-    of A, what is summed, columns of B; bytes from row to row of A, a multiple of four, and from matrix to matrix of B; what is
-    turned over in each four numbers of A and in each one of B, so that they are unsigned and signed; whether each column has its
-    own zero point; bytes of working memory of a thread.
+    Packing B takes k * columns loads for rows * k * columns products: it is hidden from a few rows on.
     """
-    rows, columns, inside = argument(record, _ROWS), argument(record, _COLUMNS), argument(record, _INNER)
-    steps, pitch = (inside + 3) // 4, argument(record, _A_ROW)
-    units = argument(record, _WORK) + part * argument(record, _WORK_BYTES)
+    rows, columns, pitch = args.rows, args.columns, args.a_row_bytes
+    steps = (args.k + 3) // 4
+    ones = args.workspace + thread * args.workspace_bytes
     for step in range(0, steps, 16):
-        store_i32(units + step * 4, splat_i32(_ONES))
-    about = units + (steps + 15) // 16 * 64
+        store_i32(ones + step * 4, splat_i32(_ONES))
+    about = ones + (steps + 15) // 16 * 64
     panel = about + 2 * _STEP_BYTES
     panels = (columns + PANEL - 1) // PANEL
-    count = argument(record, _MATRICES) * panels
-    for unit in range(count * part // parts, count * (part + 1) // parts):
+    count = args.matrices * panels
+    for unit in range(count * thread // threads, count * (thread + 1) // threads):
         matrix, first = unit // panels, unit % panels * PANEL
-        b = argument(record, _B) + matrix * argument(record, _B_MATRIX)
+        b = args.b + matrix * args.b_matrix_bytes
         for vector in range(PANEL // LANES):
-            _order_columns(record, b, first + vector * LANES, vector, panel, about)
-        a, out = argument(record, _A) + matrix * rows * pitch, argument(record, _OUT) + (matrix * rows * columns + first) * 4
+            _pack_columns(args, b, first + vector * LANES, vector, panel, about)
+        a, out = args.a + matrix * rows * pitch, args.out + (matrix * rows * columns + first) * 4
         for row in range(0, rows, UNIT_ROWS):
             here = min(UNIT_ROWS, rows - row)
             _sum_tile(
-                *(here, a + row * pitch, pitch, steps, argument(record, _A_FLIP), panel, units),
+                *(here, a + row * pitch, pitch, steps, args.a_sign, panel, ones),
                 *(about, out + row * columns * 4, columns * 4, columns - first),
             )
