@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.jit import cache_folder, code_store, llvm
+from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task
 from ort_sdk_cpu.jit.cache_folder import KernelFolders, one_process
 from ort_sdk_cpu.jit.elf import linker, loader
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
@@ -275,3 +275,23 @@ def test_processes_build_different_functions_at_the_same_time_and_each_once(tmp_
         child.communicate("\n")
     assert third.communicate()[0] == "found\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+@pytest.mark.parametrize("changed", ["compiled/own.py", "compiled/sibling.py", "arguments/own.py", "../shared/arguments/axes.py"])
+def test_code_is_made_anew_when_a_source_of_it_changes(tmp_path, monkeypatch, changed):
+    sources = {
+        "compiled/own.py": "from ort_sdk_cpu.family.arguments.own import Own\nfrom .sibling import helper\n",
+        "compiled/sibling.py": "",
+        "arguments/own.py": "from ort_sdk_cpu.shared.arguments.axes import Axes\n",
+        "../shared/arguments/axes.py": "",
+    }
+    for path, text in sources.items():
+        file = (tmp_path / "family" / path).resolve()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(task, "_PACKAGE", tmp_path)
+    before = task._file_name("family.own", "total")
+    assert task._file_name("family.own", "total") == before
+    with (tmp_path / "family" / changed).open("a", encoding="utf-8") as file:
+        file.write("# another order of fields\n")
+    assert task._file_name("family.own", "total") != before
