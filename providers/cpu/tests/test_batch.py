@@ -197,7 +197,7 @@ def test_tasks_of_teams_that_follow_each_other_are_one_row():
     arrays[0][:] = values[:2]
 
     def copying(source, target, count):
-        call = task.TaskCall("copying", "copy_rows", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
+        call = task.TaskCall("kernel.copy", "copy_rows_x32", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
         call.point(0, target)
         call.point(1, source)
         return call.kept(source, target)

@@ -14,6 +14,10 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.native_call import NO_BITS, NativeCall, in_turn
 from ort_sdk_cpu.platform.addresses import address_of
 
+from .arguments.copy import MODULE as STRIDED
+from .arguments.copy import StridedCopy
+from .arguments.runs import MODULE as RUNS
+from .arguments.runs import CopyRuns
 from .strided_copy import copy_at_once, strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
@@ -233,7 +237,7 @@ def _copied_by_task(target: HostArray, source: HostArray) -> bool:
 
 def _strided(pairs: Pairs) -> Callable[[], Any] | None:
     """Tasks' calls that go over the arrays' axes; None where one cannot be copied so, or all are too small."""
-    if not is_worth_a_task(sum(target.size for target, _ in pairs), "copying", "copy_rows"):
+    if not is_worth_a_task(sum(target.size for target, _ in pairs), STRIDED, "copy_rows_x32"):
         return None
     calls = []
     for target, source in pairs:
@@ -241,8 +245,8 @@ def _strided(pairs: Pairs) -> Callable[[], Any] | None:
         task = strided_copy(target.shape, target.strides, source.strides, target.itemsize, threads)
         if task is None:
             return None
-        task.point(0, target)
-        task.point(1, source)
+        task.point(StridedCopy.target, target)
+        task.point(StridedCopy.source, source)
         calls.append(task.kept(target, source))
     return in_turn(calls)
 
@@ -251,12 +255,12 @@ def _task(runs: Runs | None) -> Callable[[], Any] | None:
     """A task's call that moves runs; None for none that are known, and where there is no compiler, or bytes are moved."""
     if runs is None or (runs[:, 2] % WORD).any():
         return None
-    if not is_worth_a_task(int(runs[:, 2].sum()) // WORD, "movement", "move_runs"):
+    if not is_worth_a_task(int(runs[:, 2].sum()) // WORD, RUNS, "copy_runs"):
         return None
     from ort_sdk_cpu.jit.task import TaskCall
 
     table = np.ascontiguousarray(runs // [1, 1, WORD])
-    return TaskCall("movement", "move_runs", (table, len(table))).kept(table)
+    return TaskCall(RUNS, "copy_runs", CopyRuns(table, len(table))).kept(table)
 
 
 def _first_joint_axis(target: HostArray, source: HostArray) -> int:

@@ -349,6 +349,6 @@ FAMILIES = {
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
     **dict.fromkeys(("classifiers", "ranks", "support_vectors"), "ml.extents"),
-    **dict.fromkeys(("choosing", "conversion", "copying", "elementwise", "movement"), "elementwise.extents"),
+    **dict.fromkeys(("choosing", "conversion", "elementwise"), "elementwise.extents"),
 }
 """Name of a module of tasks → module of their declarations, below ``ort_sdk_cpu``."""

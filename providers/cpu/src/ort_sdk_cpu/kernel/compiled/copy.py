@@ -1,7 +1,7 @@
-"""Elements of 4 bytes, and bytes and pairs of them, copied between arrays whose axes lie in any order.
+"""Copies of up to five axes between layouts, of elements of one, two and four bytes.
 
-All tasks take the same arguments: addresses of the target and the source; sizes of five axes; bytes between elements along them
-in the target, and in the source.
+Elements are moved as their bits. Wider ones are rows of several of four bytes. Which task copies a pair of layouts is chosen in
+``ort_sdk_cpu.kernel.strided_copy``; the names are XNNPACK's, where ``x32`` says the bits of an element.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import types
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.kernel.arguments.copy import StridedCopy
 from ort_sdk_cpu.simd.bytes import load_bytes_first, store_bytes_first
 from ort_sdk_cpu.simd.memory import (
     emit_load,
@@ -33,30 +33,32 @@ from ort_sdk_cpu.simd.transpose import emit_store_columns_first, transpose_eleme
 from ort_sdk_cpu.simd.vector_types import I32, LANES, VI32, operation
 
 __all__ = [
-    "copy_byte_rows",
-    "copy_elements",
-    "copy_rows",
-    "copy_transposed",
-    "four_bytes",
-    "four_words",
-    "three_bytes",
-    "three_words",
-    "transpose_bytes",
-    "transpose_pairs",
+    "copy_elements_x32",
+    "copy_rows_x8",
+    "copy_rows_x32",
+    "deinterleave_3_x8",
+    "deinterleave_3_x32",
+    "deinterleave_4_x8",
+    "deinterleave_4_x32",
+    "transpose_x8",
+    "transpose_x16",
+    "transpose_x32",
 ]
 
-_SIZES, _TARGET, _SOURCE = 2, 7, 12
-_PIECE = 4096
-"""Elements of a row that a thread takes at a time."""
+_BLOCK = 4096
+"""Columns that a thread deinterleaves at a time: one image alone is work for all threads, and each still writes whole pages."""
 
 
-def _narrow_transposition(itemsize: int) -> Any:
-    """``transpose_elements`` for elements of one or two bytes, which are 4 while they are in registers."""
+def _narrow_transpose(itemsize: int) -> Any:
+    """``transpose_elements`` for elements of one or two bytes.
+
+    They are widened to 4 bytes in registers, so that one sequence of shuffles serves all widths.
+    """
     narrow, suffix = ir.VectorType(ir.IntType(8 * itemsize), LANES), f"v16i{8 * itemsize}"
 
     def transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any, step: Any) -> None:
-        places = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
-        loaded = [builder.zext(emit_load_first(builder, place, count, narrow, suffix), VI32) for place in places]
+        addresses = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
+        loaded = [builder.zext(emit_load_first(builder, each, count, narrow, suffix), VI32) for each in addresses]
         groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
         columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
         found = [builder.trunc(columns[lane % 4][lane // 4], narrow) for lane in range(LANES)]
@@ -67,128 +69,142 @@ def _narrow_transposition(itemsize: int) -> Any:
 
 
 @inner
-def _places(record: int, unit: int) -> tuple[int, int]:
-    """Addresses in the target and in the source along the first three axes."""
-    second, third = argument(record, _SIZES + 1), argument(record, _SIZES + 2)
-    first, index, last = unit // third // second, unit // third % second, unit % third
-    target = first * argument(record, _TARGET) + index * argument(record, _TARGET + 1) + last * argument(record, _TARGET + 2)
-    source = first * argument(record, _SOURCE) + index * argument(record, _SOURCE + 1) + last * argument(record, _SOURCE + 2)
-    return argument(record, 0) + target, argument(record, 1) + source
+def _addresses(args: StridedCopy, unit: int) -> tuple[int, int]:
+    """Addresses in the target and in the source of an index into the first three axes."""
+    second, third = args.sizes.second, args.sizes.third
+    i, j, k = unit // third // second, unit // third % second, unit % third
+    target = i * args.target_strides.first + j * args.target_strides.second + k * args.target_strides.third
+    source = i * args.source_strides.first + j * args.source_strides.second + k * args.source_strides.third
+    return args.target + target, args.source + source
+
+
+@inner
+def _outer_size(args: StridedCopy) -> int:
+    """Indices into the first three axes."""
+    size: int = args.sizes.first * args.sizes.second * args.sizes.third
+    return size
 
 
 @inner
 def _copy_row(target: int, source: int, count: int) -> None:
     whole = count // 16 * 64
-    for place in range(0, whole, 64):
-        store_i32(target + place, load_i32(source + place))
-    rest = count % 16
-    if rest:
-        store_f32_first(target + whole, load_f32_first(source + whole, rest), rest)
+    for offset in range(0, whole, 64):
+        store_i32(target + offset, load_i32(source + offset))
+    left = count % 16
+    if left:
+        store_f32_first(target + whole, load_f32_first(source + whole, left), left)
 
 
 @inner
-def _copy_bytes(target: int, source: int, count: int) -> None:
-    for place in range(0, count, 64):
-        store_bytes_first(target + place, load_bytes_first(source + place, count - place), count - place)
+def _copy_byte_row(target: int, source: int, count: int) -> None:
+    for offset in range(0, count, 64):
+        store_bytes_first(target + offset, load_bytes_first(source + offset, count - offset), count - offset)
+
+
+@inner
+def _copy_strided_row(args: StridedCopy, target: int, source: int) -> None:
+    to, from_ = args.target_strides.columns, args.source_strides.columns
+    for column in range(args.sizes.columns):
+        write_f32(target + column * to, read_f32(source + column * from_))
+
+
+@inner
+def _copy_whole_row(args: StridedCopy, target: int, source: int) -> None:
+    _copy_row(target, source, args.sizes.columns)
+
+
+@inner
+def _copy_whole_byte_row(args: StridedCopy, target: int, source: int) -> None:
+    _copy_byte_row(target, source, args.sizes.columns)
 
 
 def _row_task(name: str, copy_row: Any) -> Task:
-    """Elements of the last axis lie next to each other in both."""
+    """Rows copied one after the other; each thread has a range of them."""
 
-    def copied(record: int, part: int, parts: int) -> None:
-        rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-        lines = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
-        line, stop = lines * part // parts, lines * (part + 1) // parts
-        to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 3)
-        while line < stop:
-            target, source = _places(record, line // rows)
-            first = line % rows
-            last = min(rows, first + stop - line)
+    def copy(args: StridedCopy, thread: int, threads: int) -> None:
+        rows = args.sizes.rows
+        count = _outer_size(args) * rows
+        index, stop = count * thread // threads, count * (thread + 1) // threads
+        to, from_ = args.target_strides.rows, args.source_strides.rows
+        while index < stop:
+            # Divisions for the outer axes once per run of rows: one takes as many cycles as copying a short row.
+            target, source = _addresses(args, index // rows)
+            first = index % rows
+            last = min(rows, first + stop - index)
             for row in range(first, last):
-                copy_row(target + row * to_step, source + row * from_step, width)
-            line += last - first
+                copy_row(args, target + row * to, source + row * from_)
+            index += last - first
 
-    copied.__name__ = name
-    return task(copied)
+    copy.__name__ = name
+    return task(copy)
 
 
-copy_rows, copy_byte_rows = _row_task("copy_rows", _copy_row), _row_task("copy_byte_rows", _copy_bytes)
+copy_rows_x32, copy_rows_x8 = _row_task("copy_rows_x32", _copy_whole_row), _row_task("copy_rows_x8", _copy_whole_byte_row)
+copy_elements_x32 = _row_task("copy_elements_x32", _copy_strided_row)
 
 
 def _transposing_task(name: str, transpose: Any, itemsize: int) -> Task:
-    """Elements of the last axis lie next to each other in the target, those of the last but one in the source."""
+    """Tiles of 16 x 16 transposed in registers: columns are contiguous in the target, rows in the source.
 
-    def transposed(record: int, part: int, parts: int) -> None:
-        rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-        to_step, from_step = argument(record, _TARGET + 3), argument(record, _SOURCE + 4)
+    Both are read and written by whole vectors so; elements in turn would touch a cache line each on one side.
+    """
+
+    def transposed(args: StridedCopy, thread: int, threads: int) -> None:
+        rows, columns = args.sizes.rows, args.sizes.columns
+        to, from_ = args.target_strides.rows, args.source_strides.columns
         groups = (rows + 15) // 16
-        units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * groups
-        for unit in range(units * part // parts, units * (part + 1) // parts):
-            target, source = _places(record, unit // groups)
+        units = _outer_size(args) * groups
+        for unit in range(units * thread // threads, units * (thread + 1) // threads):
+            target, source = _addresses(args, unit // groups)
             row = unit % groups * 16
-            for column in range(0, width, 16):
-                place, to = source + column * from_step + row * itemsize, target + row * to_step + column * itemsize
-                transpose(place, from_step, width - column, rows - row, to, to_step)
+            for column in range(0, columns, 16):
+                tile, out = source + column * from_ + row * itemsize, target + row * to + column * itemsize
+                transpose(tile, from_, columns - column, rows - row, out, to)
 
     transposed.__name__ = name
     return task(transposed)
 
 
-copy_transposed = _transposing_task("copy_transposed", transpose_elements, 4)
-transpose_bytes = _transposing_task("transpose_bytes", _narrow_transposition(1), 1)
-transpose_pairs = _transposing_task("transpose_pairs", _narrow_transposition(2), 2)
+transpose_x32 = _transposing_task("transpose_x32", transpose_elements, 4)
+transpose_x16 = _transposing_task("transpose_x16", _narrow_transpose(2), 2)
+transpose_x8 = _transposing_task("transpose_x8", _narrow_transpose(1), 1)
 
 
-@task
-def copy_elements(record: int, part: int, parts: int) -> None:
-    """One after the other."""
-    rows, width = argument(record, _SIZES + 3), argument(record, _SIZES + 4)
-    lines = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * rows
-    line, stop = lines * part // parts, lines * (part + 1) // parts
-    to_row, from_row = argument(record, _TARGET + 3), argument(record, _SOURCE + 3)
-    to_step, from_step = argument(record, _TARGET + 4), argument(record, _SOURCE + 4)
-    while line < stop:
-        target, source = _places(record, line // rows)
-        first = line % rows
-        last = min(rows, first + stop - line)
-        for row in range(first, last):
-            for index in range(width):
-                write_f32(target + row * to_row + index * to_step, read_f32(source + row * from_row + index * from_step))
-        line += last - first
+def _deinterleaving_task(name: str, channels: int, itemsize: int, copy: Any) -> Task:
+    """NHWC of three or four channels to NCHW: columns are pixels, rows are channels, which are contiguous in a pixel of the source.
 
+    Tiles of 16 x 16 would be mostly empty. A few whole vectors of pixels are loaded instead, and each channel is shuffled out.
+    """
+    lanes = 64 // itemsize
+    pixels = ir.VectorType(ir.IntType(8 * itemsize), channels * lanes)
 
-def _apart_task(name: str, channels: int, itemsize: int, copy: Any) -> Task:
-    """Elements of the last axis are some channels apart in the source, where those of the last but one lie next to each other."""
-    positions = 64 // itemsize
-    pixels = ir.VectorType(ir.IntType(8 * itemsize), channels * positions)
-
-    def take_apart(builder: Any, source: Any, target: Any, step: Any) -> None:
+    def deinterleave(builder: Any, source: Any, target: Any, step: Any) -> None:
         whole = emit_load(builder, source, pixels)
         for channel in range(channels):
-            lanes = ir.Constant(ir.VectorType(I32, positions), list(range(channel, channels * positions, channels)))
-            place = builder.add(target, builder.mul(step, ir.Constant(step.type, channel)))
-            emit_store(builder, place, builder.shuffle_vector(whole, whole, lanes))
+            mask = ir.Constant(ir.VectorType(I32, lanes), list(range(channel, channels * lanes, channels)))
+            address = builder.add(target, builder.mul(step, ir.Constant(step.type, channel)))
+            emit_store(builder, address, builder.shuffle_vector(whole, whole, mask))
 
-    take_apart.__name__ += f"_{name}"
-    taken = operation(types.none, *[types.intp] * 3)(take_apart)
+    deinterleave.__name__ += f"_{name}"
+    deinterleave_vectors = operation(types.none, *[types.intp] * 3)(deinterleave)
 
-    def apart(record: int, part: int, parts: int) -> None:
-        width, to_step = argument(record, _SIZES + 4), argument(record, _TARGET + 3)
-        pieces = (width + _PIECE - 1) // _PIECE
-        units = argument(record, _SIZES) * argument(record, _SIZES + 1) * argument(record, _SIZES + 2) * pieces
-        for unit in range(units * part // parts, units * (part + 1) // parts):
-            target, source = _places(record, unit // pieces)
-            column = unit % pieces * _PIECE
-            stop = min(width, column + _PIECE)
-            while column + positions <= stop:
-                taken(source + column * channels * itemsize, target + column * itemsize, to_step)
-                column += positions
-            for place in range(column, stop):
+    def deinterleaved(args: StridedCopy, thread: int, threads: int) -> None:
+        columns, step = args.sizes.columns, args.target_strides.rows
+        blocks = (columns + _BLOCK - 1) // _BLOCK
+        units = _outer_size(args) * blocks
+        for unit in range(units * thread // threads, units * (thread + 1) // threads):
+            target, source = _addresses(args, unit // blocks)
+            column = unit % blocks * _BLOCK
+            stop = min(columns, column + _BLOCK)
+            while column + lanes <= stop:
+                deinterleave_vectors(source + column * channels * itemsize, target + column * itemsize, step)
+                column += lanes
+            for pixel in range(column, stop):
                 for channel in range(channels):
-                    copy(target + place * itemsize + channel * to_step, source + (place * channels + channel) * itemsize)
+                    copy(target + pixel * itemsize + channel * step, source + (pixel * channels + channel) * itemsize)
 
-    apart.__name__ = name
-    return task(apart)
+    deinterleaved.__name__ = name
+    return task(deinterleaved)
 
 
 @inner
@@ -201,5 +217,7 @@ def _copy_word(target: int, source: int) -> None:
     write_f32(target, read_f32(source))
 
 
-three_bytes, four_bytes = _apart_task("three_bytes", 3, 1, _copy_byte), _apart_task("four_bytes", 4, 1, _copy_byte)
-three_words, four_words = _apart_task("three_words", 3, 4, _copy_word), _apart_task("four_words", 4, 4, _copy_word)
+deinterleave_3_x8 = _deinterleaving_task("deinterleave_3_x8", 3, 1, _copy_byte)
+deinterleave_4_x8 = _deinterleaving_task("deinterleave_4_x8", 4, 1, _copy_byte)
+deinterleave_3_x32 = _deinterleaving_task("deinterleave_3_x32", 3, 4, _copy_word)
+deinterleave_4_x32 = _deinterleaving_task("deinterleave_4_x32", 4, 4, _copy_word)
