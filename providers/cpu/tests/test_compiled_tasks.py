@@ -262,12 +262,12 @@ x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
 out = np.empty_like(x)
 TaskCall("normalization.rows", "softmax", (x, out, *x.shape), 2).run()
 e = np.exp(x.astype(np.float64)); assert abs(out - e / e.sum(1, keepdims=True)).max() < 1e-6
-TaskCall("elementwise", "gelu", (x, out, x.size), 2).run()
+TaskCall("elementwise.functions", "gelu", (x, out, x.size), 2).run()
 assert abs(out[x > 6] - x[x > 6]).sum() == 0
 for width in (1, 16, 131):
     y, out = np.ascontiguousarray(x[::-1, :width]), np.full((51, width), 7, np.float32)
     own = np.ascontiguousarray(x[:, :width])
-    TaskCall("elementwise", "add_rows", (own, y, out, *own.shape), 2).run()
+    TaskCall("elementwise.functions", "add_rows", (own, y, out, *own.shape), 2).run()
     assert (out[:50] == own + y).all() and (out[50:] == 7).all()
 """
 

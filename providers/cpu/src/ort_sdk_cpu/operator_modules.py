@@ -46,11 +46,12 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "movement.gather_scatter": {
         "": ("GatherElements", "GatherND", "OneHot", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Tile"),
     },
+    "movement.gather": {"": ("Gather",)},
     "movement.nonzero": {"": ("NonZero",)},
     "elementwise.cast": {"": ("Cast",)},
     "movement.operators": {
         "": (
-            *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "SpaceToDepth", "Squeeze"),
+            *("Concat", "DepthToSpace", "Expand", "Flatten", "Reshape", "SpaceToDepth", "Squeeze"),
             *("Transpose", "Unsqueeze", "Where"),
         ),
     },

@@ -16,6 +16,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import tiled
+from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
+from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
 from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
 from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, ProductFunction, ProductSizes
@@ -103,19 +105,18 @@ def _hard_sigmoid(activation: Activation, out: HostArray) -> None:
 
 
 def _swish(activation: Activation, out: HostArray) -> None:
-    _element_wise("silu", out, float(activation.alpha))
+    _run_in_place("silu", Silu(out, out, out.size, float(activation.alpha)), out)
 
 
 def _hard_swish(_activation: Activation, out: HostArray) -> None:
-    _element_wise("hard_swish", out)
+    _run_in_place("hard_swish", Unary(out, out, out.size), out)
 
 
-def _element_wise(name: str, out: HostArray, *numbers: float) -> None:
-    """A compiled function of each element, in place on an array without gaps."""
+def _run_in_place(name: str, arguments: Unary, out: HostArray) -> None:
+    """A compiled function of each element of an array without gaps."""
     from ort_sdk_cpu.jit.task import task_function
 
-    task = task_function("elementwise", name, "qqq" + "f" * len(numbers))
-    task(threads_for(ACTIVATION_WORK * out.size), out, out, out.size, *numbers)
+    task_function(FUNCTIONS, name)(threads_for(ACTIVATION_WORK * out.size), arguments)
 
 
 _IN_PLACE: dict[ActivationKind, Callable[[Activation, HostArray], None]] = {

@@ -11,16 +11,17 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.gelu import exact_gelu
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
 from ort_sdk_cpu.kernel.eager import eager_calls_in
 from ort_sdk_cpu.kernel.element_operation import clip_bounds
-from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, TaskWriter, are_floats, is_worth_a_task, threads_for
 
+from .arguments.functions import MODULE, BiasActivation, Clip, Silu, Unary
 from .clip import clamp, largest, rectifier
 from .erf import erf_float32, gelu_float32
 
-__all__ = ["InPlace", "in_place", "in_place_activation", "silu_slope"]
+__all__ = ["InPlace", "in_place", "in_place_activation", "silu_alpha"]
 
 eager_calls_in("elementwise.eager", "Clip", "Erf", "Gelu", "HardSwish", "Sigmoid", "Swish")
 eager_calls_in("elementwise.eager", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain="com.microsoft")
@@ -48,11 +49,11 @@ def hard_swish(_info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("QuickGelu", domain="com.microsoft", elementwise=True)
 def silu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X * sigmoid(alpha * x)."""
-    return _writer_of(through(compute), "silu", silu_slope(info))
+    return _writer_of(through(compute), "silu", Silu, (silu_alpha(info),))
 
 
-def silu_slope(info: KernelInfo) -> float:
-    """The factor of the sigmoid's argument."""
+def silu_alpha(info: KernelInfo) -> float:
+    """Factor of the sigmoid's argument."""
     return float(info.attribute("alpha", 1.702 if info.op_type == "QuickGelu" else 1.0))
 
 
@@ -110,7 +111,7 @@ def clip(info: KernelInfo, _compute: Any) -> MakeWriter:
     bounds = clip_bounds(info)
     if bounds:
         low, high = (np.asarray(bounds[name], _dtype(info)) for name in ("min", "max"))
-        return _writer_of(lambda x, out: clamp(x, low, high, out), "clip", *bounds.values())
+        return _writer_of(lambda x, out: clamp(x, low, high, out), "clip", Clip, (bounds["min"], bounds["max"]))
     return lambda _inputs, _outputs: _clip
 
 
@@ -134,11 +135,11 @@ def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
         out, bias = outputs[0], inputs[1] if len(inputs) > 1 else None
         if not is_worth_a_task(out.size) or not are_floats((*inputs, out)):
             return write
-        threads = threads_for(4 * out.size)
+        threads = threads_for(ACTIVATION_WORK * out.size)
         if bias is None:
-            return TaskWriter("elementwise", name, raw_arguments((0, len(inputs)), (out.size,)), write, threads)
-        rows, width = out.size // bias.size, bias.size
-        return TaskWriter("elementwise", f"bias_{name}", raw_arguments((0, 1, len(inputs)), (rows, width)), write, threads)
+            return TaskWriter(MODULE, name, Unary(Operand(0), Operand(len(inputs)), out.size), write, threads)
+        arguments = BiasActivation(Operand(0), Operand(1), Operand(len(inputs)), out.size // bias.size, bias.size)
+        return TaskWriter(MODULE, f"bias_{name}", arguments, write, threads)
 
     return make
 
@@ -198,15 +199,25 @@ def in_place(function: InPlace) -> InPlace:
     return apply
 
 
-def _writer_of(function: InPlace, task: str | None = None, *parameters: float) -> MakeWriter:
-    """Small outputs are known to be so when the writer is made; large ones of float32 are tasks of ``compiled.functions``."""
+def _writer_of(
+    function: InPlace, task: str | None = None, arguments: type[Unary] = Unary, parameters: Sequence[float] = ()
+) -> MakeWriter:
+    """How a function of each element is written: large float32 outputs by a task, others by NumPy.
+
+    Args:
+        function: by NumPy.
+        task: the compiled task; None if there is none.
+        arguments: its class of arguments.
+        parameters: what these have behind the number of elements.
+    """
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         size = outputs[0].size
         write = function if size <= BLOCK else in_place(function)
-        if task is None or not is_worth_a_task(size, "elementwise", task) or not are_floats((inputs[0], outputs[0])):
+        if task is None or not is_worth_a_task(size, MODULE, task) or not are_floats((inputs[0], outputs[0])):
             return write
-        return TaskWriter("elementwise", task, raw_arguments((0, 1), (size, *parameters)), write, threads_for(4 * size))
+        made = arguments(Operand(0), Operand(1), size, *parameters)
+        return TaskWriter(MODULE, task, made, write, threads_for(ACTIVATION_WORK * size))
 
     return make
 

@@ -1,4 +1,4 @@
-"""Casts into a given output: by NumPy, and of halves by a compiled task."""
+"""Casts into a given output: by NumPy, and between float16 and float32 by a compiled task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
@@ -20,12 +20,13 @@ from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
+from .arguments.cast import MODULE, Cast
+
 __all__: list[str] = []
 
-MODULE = "conversion"
 _TASKS = {
-    (TensorElementType.FLOAT16, TensorElementType.FLOAT): "from_halves",
-    (TensorElementType.FLOAT, TensorElementType.FLOAT16): "to_halves",
+    (TensorElementType.FLOAT16, TensorElementType.FLOAT): "f16_to_f32",
+    (TensorElementType.FLOAT, TensorElementType.FLOAT16): "f32_to_f16",
 }
 _INTEGERS = (TensorElementType.INT8, TensorElementType.UINT8, TensorElementType.INT32, TensorElementType.INT64)
 _TO_INTEGERS = frozenset(itertools.product((TensorElementType.FLOAT, TensorElementType.DOUBLE), _INTEGERS))
@@ -65,7 +66,7 @@ def _of_halves(task: str, compute: Any) -> MakeWriter:
         size = inputs[0].size
         if not is_worth_a_task(size, MODULE, task):
             return otherwise
-        return _HalvesWriter(MODULE, task, raw_arguments((0, 1), (size,)), otherwise, threads_for(size))
+        return _HalvesWriter(MODULE, task, Cast(Operand(0), Operand(1), size), otherwise, threads_for(size))
 
     return make
 
@@ -116,7 +117,7 @@ def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyL
     task = _task(info)
     if task is None:
         return None
-    results, is_widened = ResultMemory(), task == "from_halves"
+    results, is_widened = ResultMemory(), task == "f16_to_f32"
     target = np.float32 if is_widened else np.float16
 
     def call(x: HostArray) -> Any:
@@ -128,7 +129,7 @@ def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyL
         out = results.empty(x.shape) if is_widened and is_ordered else np.empty_like(x, dtype=target)
         if not is_ordered and not _lie_alike(x, out):
             x = x.copy(order="K")
-        task_function(MODULE, task, "qqq")(threads_for(x.size), x, out, x.size)
+        task_function(MODULE, task)(threads_for(x.size), Cast(x, out, x.size))
         return out
 
     return _CastKernel(kernel, make_writer, call)

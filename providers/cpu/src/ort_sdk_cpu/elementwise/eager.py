@@ -15,11 +15,11 @@ from ort_sdk_cpu.kernel.element_operation import clip_bounds
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.result_pool import SMALLEST_BYTES, ResultMemory
 
-from .activation import silu_slope
+from .activation import silu_alpha
+from .arguments.functions import MODULE, BiasActivation, Clip, Silu, Unary
 
 __all__: list[str] = []
 
-MODULE = "elementwise"
 FIRST_BROADCASTING = 7
 """Version of Add and its like from which on they broadcast as NumPy does."""
 _MICROSOFT = "com.microsoft"
@@ -28,7 +28,7 @@ _SCALARS = ((), (1,))
 
 def _activation(name: str) -> EagerCall:
     """A function of each element, after adding a vector to each row if there is a second input."""
-    plain, biased, results = EagerTask(MODULE, name, "qqq"), EagerTask(MODULE, f"bias_{name}", "qqqqq"), ResultMemory()
+    plain, biased, results = EagerTask(MODULE, name), EagerTask(MODULE, f"bias_{name}"), ResultMemory()
 
     def call(x: HostArray, bias: HostArray | None = None) -> Any:
         size = x.size
@@ -37,9 +37,9 @@ def _activation(name: str) -> EagerCall:
         # Of the strides of the input, if that has no gaps.
         out, threads = results.like(x), threads_for(ACTIVATION_WORK * size)
         if bias is None and out.strides == x.strides:
-            plain()(threads, x, out, size)
+            plain()(threads, Unary(x, out, size))
         elif bias is not None and x.ndim and x.flags.c_contiguous and is_vector(bias, x.shape[-1]):
-            biased()(threads, x, bias, out, size // bias.size, bias.size)
+            biased()(threads, BiasActivation(x, bias, out, size // bias.size, bias.size))
         else:
             return NotImplemented
         return out
@@ -88,7 +88,7 @@ for _op_type, _function in {"Add": np.add, "Div": np.divide, "Mul": np.multiply,
 @eager_call("Clip")
 def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
     """Bounded by numbers, which are inputs or, of old versions, attributes."""
-    task, results, given = EagerTask(MODULE, "clip", "qqqff"), ResultMemory(), clip_bounds(info)
+    task, results, given = EagerTask(MODULE, "clip"), ResultMemory(), clip_bounds(info)
     least, largest = given.get("min", -math.inf), given.get("max", math.inf)
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
@@ -102,7 +102,7 @@ def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
         bounds = (least if low is None else low.item(), largest if high is None else high.item())
         if math.isnan(bounds[0]) or math.isnan(bounds[1]):
             return NotImplemented
-        task()(threads_for(size), x, out, size, *bounds)
+        task()(threads_for(size), Clip(x, out, size, *bounds))
         return out
 
     return call
@@ -112,13 +112,13 @@ def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
 @eager_call("QuickGelu", domain=_MICROSOFT)
 def silu(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
     """X * sigmoid(alpha * x)."""
-    alpha, task, results = silu_slope(info), EagerTask(MODULE, "silu", "qqqf"), ResultMemory()
+    alpha, task, results = silu_alpha(info), EagerTask(MODULE, "silu"), ResultMemory()
 
     def call(x: HostArray) -> Any:
         size, out = x.size, results.like(x)
         if not task.pays(size) or out.strides != x.strides:
             return NotImplemented
-        task()(threads_for(ACTIVATION_WORK * size), x, out, size, alpha)
+        task()(threads_for(ACTIVATION_WORK * size), Silu(x, out, size, alpha))
         return out
 
     return call

@@ -8,27 +8,6 @@ from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, VECTOR
 __all__: list[str] = []
 
 
-@declares("selection", "largest_of_rows")
-def _largest_of_rows(
-    x: At,
-    values: At,
-    places: At,
-    work: At,
-    outer: int,
-    size: int,
-    step: int,
-    count: int,
-    work_bytes: int,
-    *_: float,
-    parts: int,
-) -> Extents:
-    found = outer * count * step
-    yield reads(x, outer * size * step * FLOAT)
-    yield writes(values, found * FLOAT, may_be_none=True)
-    yield writes(places, found * INT64, may_be_none=True)
-    yield works(work, (parts - 1) * work_bytes + count * INT64 + (size * FLOAT if step > 1 else 0))
-
-
 @declares("distances", "row_distances")
 def _row_distances(
     a: At, b: At, out: At, work: At, rows: int, others: int, features: int, has_roots: int, *, parts: int

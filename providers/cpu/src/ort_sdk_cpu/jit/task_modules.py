@@ -5,18 +5,13 @@ from __future__ import annotations
 __all__ = ["TASK_MODULES"]
 
 TASK_MODULES = {
-    "bags": "movement.compiled.embedding_bag",
-    "choosing": "movement.compiled.where",
     "classifiers": "ml.compiled.trees",
-    "conversion": "elementwise.compiled.cast",
     "convolution": "conv.compiled.few_windows",
     "deformation": "conv.compiled.deformable",
     "depthwise": "conv.compiled.depthwise",
     "distances": "ml.compiled.distances",
-    "elementwise": "elementwise.compiled.functions",
     "features": "ml.compiled.features",
     "few_outputs": "conv.compiled.few_output_channels",
-    "indexing": "movement.compiled.gather_scatter",
     "matmul_nbits_activations": "gemm.nbits.compiled.activations",
     "matmul_nbits_columns": "gemm.nbits.compiled.gemv_kn",
     "matmul_nbits_panels_f32": "gemm.nbits.compiled.gemm_f32",
@@ -30,8 +25,6 @@ TASK_MODULES = {
     "pointwise": "conv.compiled.pointwise",
     "products": "gemm.compiled.sgemm",
     "ranks": "ml.compiled.ranks",
-    "reduction": "reduction.compiled.reduction",
-    "selection": "reduction.compiled.top_k",
     "separable": "conv.compiled.separable",
     "small_convolution": "conv.compiled.naive",
     "spread_windows": "conv.compiled.transposed_col2im",

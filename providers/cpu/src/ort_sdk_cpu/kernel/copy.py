@@ -23,7 +23,6 @@ from .task_writer import is_worth_a_task, threads_for
 
 __all__ = [
     "MAX_PLACES",
-    "MAX_TAKEN",
     "MIN_COPIED",
     "WORD",
     "CopyWriter",
@@ -32,8 +31,6 @@ __all__ = [
     "addresses_of",
     "copy_elements",
     "element_runs",
-    "even_stride",
-    "indexing_words",
     "moving",
     "plain_runs",
 ]
@@ -55,11 +52,9 @@ MIN_COPIED = 1 << 14
 """Elements from which on a task copies arrays that are others in each call faster than NumPy."""
 MAX_PLACES = 1 << 18
 """Elements up to which the place of each is worked out, to see what runs they make."""
-MAX_TAKEN = 1 << 16
-"""Elements up to which a thread of its own takes them as fast as NumPy."""
 WORD = 4
 """Bytes that tasks take at a time."""
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_INT64 = np.dtype(np.int64)
 
 
 class CopyWriter:
@@ -187,35 +182,6 @@ def element_runs(target: HostArray, source: HostArray, itemsize: int) -> Runs | 
         return None
     counts = np.diff(firsts, append=len(target))
     return np.stack([target[firsts], source[firsts], counts * itemsize], axis=1)
-
-
-def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> int:
-    """Words of 4 bytes of a slice that a task takes from data at indices; 0 where it cannot, or gains nothing.
-
-    Args:
-        arrays: data, indices and output.
-        slice_size: elements of a slice.
-        task: in the module of indexing tasks.
-    """
-    data, indices, out = arrays
-    size = slice_size * data.itemsize
-    is_plain = all(array.flags.c_contiguous and array.size for array in (data, out)) and indices.dtype in {_INT32, _INT64}
-    if not is_plain or size % WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, "indexing", task):
-        return 0
-    return size // WORD
-
-
-def even_stride(array: HostArray) -> int | None:
-    """Bytes from each element to the next in row-major order; None where they differ."""
-    strides = [(size, stride) for size, stride in zip(array.shape, array.strides, strict=True) if size != 1]
-    if not strides:
-        return array.itemsize
-    step, behind = strides[-1][1], 1
-    for size, stride in reversed(strides):
-        if stride != step * behind:
-            return None
-        behind *= size
-    return step
 
 
 def addresses_of(array: HostArray, axes: int | None = None) -> HostArray:

@@ -80,18 +80,17 @@ class EagerTask:
     Args:
         module: see ``TaskFunction``.
         name: see there.
-        kinds: see there.
     """
 
-    def __init__(self, module: str, name: str, kinds: str = "") -> None:
-        self._names, self._kinds = (module, name), kinds
+    def __init__(self, module: str, name: str) -> None:
+        self._names = (module, name)
         self._function: TaskFunction | None = None
 
     def __call__(self) -> TaskFunction:
         if self._function is None:
             from ort_sdk_cpu.jit.task import task_function
 
-            self._function = task_function(*self._names, self._kinds)
+            self._function = task_function(*self._names)
         return self._function
 
     def pays(self, size: int) -> bool:

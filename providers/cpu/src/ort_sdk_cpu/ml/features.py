@@ -15,7 +15,7 @@ from ort_sdk_cpu.jit.arguments import raw_arguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.copy import moving
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
-from ort_sdk_cpu.movement.operators import taken, taking
+from ort_sdk_cpu.movement.gather import taken, taking
 
 __all__: list[str] = []
 

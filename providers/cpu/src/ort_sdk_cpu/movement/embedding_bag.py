@@ -17,6 +17,8 @@ from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 
+from .arguments.embedding_bag import MODULE, EmbeddingBag
+
 __all__ = ["KINDS", "BagReduction"]
 
 KINDS = {"ReduceSum": 0, "ReduceMean": 1, "ReduceMax": 2}
@@ -84,7 +86,7 @@ class _Bag(OpKernel):
     shape_inputs = ()
 
     def __init__(self, op_type: str, reduce: Callable[..., Any], inputs: Sequence[int], program: ExpandingProgram) -> None:
-        self._kind, self._reduce = KINDS[op_type], reduce
+        self._mode, self._reduce = KINDS[op_type], reduce
         self._axes = [program.value(index) for index in inputs[1:]]
 
     def compute(self, table: HostArray, numbers: HostArray, start: HostArray, end: HostArray) -> Any:
@@ -105,11 +107,11 @@ class _Bag(OpKernel):
 
         arrays = [slot.array for slot in slots if slot.is_fixed]
         is_plain = len(arrays) == len(slots) and all(array.flags.c_contiguous for array in arrays)
-        if not is_plain or not is_worth_a_task(arrays[0].size, "bags", "reduce_bag"):
+        if not is_plain or not is_worth_a_task(arrays[0].size, MODULE, "embedding_bag"):
             return call
         from ort_sdk_cpu.jit.task import TaskCall
 
-        table, numbers = arrays[:2]
-        sizes = (len(table), len(numbers), table.shape[1], self._kind)
-        task = TaskCall("bags", "reduce_bag", (0, *arrays, *sizes))
+        table, indices, start, end, out = arrays
+        arguments = EmbeddingBag(0, table, indices, start, end, out, len(table), len(indices), table.shape[1], self._mode)
+        task = TaskCall(MODULE, "embedding_bag", arguments)
         return task.checked(call, *arrays)

@@ -10,19 +10,29 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
-from ort_sdk_cpu.kernel.copy import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, indexing_words, moving, plain_runs
+from ort_sdk_cpu.kernel.copy import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
+from .arguments.gather_scatter import (
+    MODULE,
+    GatherElements,
+    GatherNd,
+    OneHot,
+    ReverseSequence,
+    ScatterElements,
+    ScatterElementsAdd,
+    ScatterNd,
+    TakeAlongAxis,
+)
+from .gather import indexing_words
 from .gather_eager import INDEXING, direct_indexing
 
 __all__: list[str] = []
 
-ADD, PUT = "add_elements", "put_elements"
-MODULE = "indexing"
 _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
 """As the task numbers them."""
 TAKEN_WORK = 2
@@ -63,18 +73,19 @@ class _Places:
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
     ) -> Callable[[], Any] | None:
         """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
-        words = indexing_words([data, indices, out], 1, "take_elements") if indices.flags.c_contiguous else 0
+        words = indexing_words([data, indices, out], 1, "gather_elements") if indices.flags.c_contiguous else 0
         if not words:
             return None
         from ort_sdk_cpu.jit.task import TaskCall
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
-        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, words)
-        task = TaskCall(MODULE, "take_elements", (0, data, indices, out, *sizes))
+        sizes = (indices.itemsize, self._limit, indices.size)
+        arguments = GatherElements(0, data, indices, out, *sizes, offsets, self._step, words)
+        task = TaskCall(MODULE, "gather_elements", arguments)
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
     def changing(
-        self, task: str, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray
+        self, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray, *, adds: bool
     ) -> Callable[[], Any] | None:
         """A task that changes elements of arrays that stay by updates; None where they lie otherwise than it wants."""
         arrays = (out, indices, updates)
@@ -83,14 +94,18 @@ class _Places:
         from ort_sdk_cpu.jit.task import TaskCall
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
-        words = (out.itemsize // 4,) if task == PUT else ()
-        sizes = (indices.itemsize, self._limit, indices.size, offsets, self._step, *words)
-        made = TaskCall(MODULE, task, (0, *arrays, *sizes))
+        words = (0, *arrays, indices.itemsize, self._limit, indices.size, offsets, self._step)
+        arguments = ScatterElementsAdd(*words) if adds else ScatterElements(*words, out.itemsize // 4)
+        made = TaskCall(MODULE, _scatter_task(adds=adds), arguments)
         return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
 
     @staticmethod
     def _redo(compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
         np.copyto(out, compute(data, indices, updates))
+
+
+def _scatter_task(*, adds: bool) -> str:
+    return "scatter_elements_add" if adds else "scatter_elements"
 
 
 def _axis(info: KernelInfo, rank: int) -> int:
@@ -133,11 +148,11 @@ def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Calla
     is_whole = indices.ndim == data.ndim and all(data.shape[other] == indices.shape[other] for other in rest)
     words, left = divmod(data.itemsize, 4)
     is_plain = is_whole and indices.dtype in {INT32, INT64} and words in {1, 2} and not left
-    if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along"):
+    if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along_axis"):
         return None
     sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
-    arguments = raw_arguments((0, 1, 2), (indices.itemsize, *sizes, words), (0,))
-    return CheckedWriter(MODULE, "take_along", arguments, compute, threads_for(indices.size * TAKEN_WORK))
+    arguments = TakeAlongAxis(0, Operand(0), Operand(1), Operand(2), indices.itemsize, *sizes, words)
+    return CheckedWriter(MODULE, "take_along_axis", arguments, compute, threads_for(indices.size * TAKEN_WORK))
 
 
 @bindable("GatherND", any_type=True)
@@ -147,13 +162,15 @@ def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         data, indices = inputs
-        tuples = _Tuples.of(data, indices, batch_dims, "take_tuples")
+        tuples = _Tuples.of(data, indices, batch_dims, "gather_nd")
         if tuples is None:
             return copied(compute)
         batches = math.prod(data.shape[:batch_dims])
-        sizes = (*tuples.sizes, tuples.count // batches, tuples.slices)
+        operands, sizes = (Operand(0), Operand(1), Operand(2)), (*tuples.sizes, tuples.count // batches, tuples.slices)
         threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
-        return CheckedWriter(MODULE, "take_tuples", raw_arguments((0, 1, 2), sizes, (0,)), compute, threads, kept=(tuples.table,))
+        return CheckedWriter(
+            MODULE, "gather_nd", GatherNd.of_words((0, *operands, *sizes)), compute, threads, kept=(tuples.table,)
+        )
 
     return make
 
@@ -203,7 +220,8 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
         if adds:
-            return _Changing(ADD, places, compute) if is_worth_a_task(indices.size, MODULE, ADD) else copied(compute)
+            is_worth_it = is_worth_a_task(indices.size, MODULE, _scatter_task(adds=True))
+            return _Changing(places, compute, adds=True) if is_worth_it else copied(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             found = places.of(indices)
@@ -217,8 +235,8 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             found = places.of(indices) if out.size <= MAX_PLACES else None
             return None if found is None else _put(data, found.reshape(-1), updates, out)
 
-        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, PUT)
-        return moving(info, write, runs, _Changing(PUT, places, compute).fixed if is_put else None)
+        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, _scatter_task(adds=False))
+        return moving(info, write, runs, _Changing(places, compute, adds=False).fixed if is_put else None)
 
     return make
 
@@ -227,17 +245,17 @@ class _Changing:
     """A writer of a copy with elements at the places of indices changed by updates, in their order.
 
     Args:
-        task: how.
         places: where.
         compute: the shared set's function.
+        adds: whether updates are added to elements; else they replace them.
     """
 
-    def __init__(self, task: str, places: _Places, compute: Callable[..., Any]) -> None:
-        self._task, self._places, self._compute = task, places, compute
+    def __init__(self, places: _Places, compute: Callable[..., Any], *, adds: bool) -> None:
+        self._places, self._compute, self._adds = places, compute, adds
 
     def __call__(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
         """Write the output."""
-        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        change = self._places.changing(self._compute, data, indices, updates, out, adds=self._adds)
         if change is None:
             np.copyto(out, self._compute(data, indices, updates))
             return
@@ -246,7 +264,7 @@ class _Changing:
 
     def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay."""
-        change = self._places.changing(self._task, self._compute, data, indices, updates, out)
+        change = self._places.changing(self._compute, data, indices, updates, out, adds=self._adds)
         return None if change is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), change])
 
 
@@ -295,12 +313,11 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Callable[..., Any]) -> CheckedWriter | None:
     """The task that puts slices into a copy of the data; None where there is none."""
-    tuples = _Tuples.of(data, indices, 0, "put_slices")
+    tuples = _Tuples.of(data, indices, 0, "scatter_nd")
     if tuples is None:
         return None
-    sizes = (*tuples.sizes, reduction)
-    arguments = raw_arguments((3, 1, 2), sizes, (0,))
-    return CheckedWriter(MODULE, "put_slices", arguments, compute, copies_first=True, kept=(tuples.table,))
+    arguments = ScatterNd(0, Operand(3), Operand(1), Operand(2), *tuples.sizes, reduction)
+    return CheckedWriter(MODULE, "scatter_nd", arguments, compute, copies_first=True, kept=(tuples.table,))
 
 
 @bindable("ReverseSequence", any_type=True)
@@ -311,11 +328,12 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, lengths = inputs
         words, left = divmod(math.prod(x.shape[2:]) * x.itemsize, 4)
-        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, MODULE, "reverse_rows"):
+        if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, MODULE, "reverse_sequence"):
             return copied(compute)
         times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
-        steps = (batches, 1) if is_time_first else (1, times)
-        return CheckedWriter(MODULE, "reverse_rows", raw_arguments((0, 1, 2), (times, batches, *steps, words), (0,)), compute)
+        time_stride, batch_stride = (batches, 1) if is_time_first else (1, times)
+        arguments = ReverseSequence(0, Operand(0), Operand(1), Operand(2), times, batches, time_stride, batch_stride, words)
+        return CheckedWriter(MODULE, "reverse_sequence", arguments, compute)
 
     return make
 
@@ -370,8 +388,8 @@ class _OneHot:
         from ort_sdk_cpu.jit.task import TaskCall
 
         arrays = (indices, values, out)
-        sizes = (indices.itemsize, self._depth, self._count, words)
-        return TaskCall(MODULE, "one_hot", (*arrays, *sizes)).kept(*arrays)
+        arguments = OneHot(*arrays, indices.itemsize, self._depth, self._count, words)
+        return TaskCall(MODULE, "one_hot", arguments).kept(*arrays)
 
 
 @bindable("Tile", any_type=True)

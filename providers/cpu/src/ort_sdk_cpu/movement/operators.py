@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,27 +9,20 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.kernel.checked_task import CheckedWriter
 from ort_sdk_cpu.kernel.copy import (
-    MAX_PLACES,
-    MAX_TAKEN,
     MIN_COPIED,
-    WORD,
     CopyWriter,
     Pairs,
-    Runs,
-    addresses_of,
-    element_runs,
-    even_stride,
-    indexing_words,
-    moving,
 )
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 
-__all__ = ["taken", "taking"]
+from .arguments.where import MODULE as WHERE
+from .arguments.where import Where
+
+__all__: list[str] = []
 
 
 @bindable("Concat", any_type=True, any_layout=True)
@@ -114,10 +106,11 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
         out = outputs[0]
         ones = [int(source.size == 1) for source in sources]
         are_whole = all(source.size == 1 or source.shape == out.shape for source in sources)
-        if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, "choosing", "choose"):
+        if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, WHERE, "where"):
             return write
         threads = threads_for(out.nbytes // _FEW_BYTES)
-        task = TaskWriter("choosing", "choose", raw_arguments((0, 1, 2, 3), (out.size, out.itemsize, *ones)), write, threads)
+        arguments = Where(Operand(0), Operand(1), Operand(2), Operand(3), out.size, out.itemsize, *ones)
+        task = TaskWriter(WHERE, "where", arguments, write, threads)
         if condition.shape == out.shape:
             return task
         return _SpreadChoice(task, out.shape) if out.size <= _MOST_REPEATED else write
@@ -183,86 +176,3 @@ def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
         return [(out.reshape(batch, *split, height // size, width // size), blocks.transpose(axes))]
 
     return lambda _inputs, _outputs: CopyWriter(pairs)
-
-
-@bindable("Gather", any_type=True)
-def gather(info: KernelInfo, compute: Any) -> MakeWriter:
-    """Slices of the data along ``axis``."""
-    axis = info.attribute("axis", 0)
-    # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
-    unsigned = {4: np.uint32, 8: np.uint64}
-
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        data, indices = inputs
-        is_one = indices.ndim == 0 and 1 in info.constants
-        if is_one and -data.shape[axis] <= indices < data.shape[axis]:
-            return _slice_at(int(indices), axis % data.ndim)
-
-        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
-            # mode="raise" goes through a buffer as large as the output; checked indices need none.
-            limit = data.shape[axis]
-            if indices.size and indices.view(unsigned[indices.itemsize]).max() < limit:
-                data.take(indices, axis=axis, out=out, mode="clip")
-                return
-            if indices.size and (indices.max() >= limit or indices.min() < -limit):
-                compute(data, indices)
-            wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
-            data.take(wrapped, axis=axis, out=out, mode="clip")
-
-        task = _taking_many(axis, compute, data, indices, outputs[0])
-        if task is not None:
-            return moving(info, task, functools.partial(taken, axis), task.fixed)
-        return moving(info, write, functools.partial(taken, axis), functools.partial(taking, axis, compute))
-
-    return make
-
-
-def _taking_many(
-    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
-) -> CheckedWriter | None:
-    """The task for so many elements that a team takes them sooner than NumPy; None for fewer, for one thread, and for bytes."""
-    words, left = divmod(math.prod(data.shape[axis:][1:]) * data.itemsize, WORD)
-    threads = threads_for(out.size)
-    if left or threads == 1 or out.size <= MAX_TAKEN or not is_worth_a_task(out.size, "indexing", "take_slices"):
-        return None
-    before, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
-    sizes = (indices.itemsize, limit, indices.size, before, words, indices.itemsize, -limit)
-    return CheckedWriter("indexing", "take_slices", raw_arguments((0, 1, 2), sizes, (0,)), compute, threads)
-
-
-def taking(
-    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray, *, least: int | None = None
-) -> Callable[[], Any] | None:
-    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes.
-
-    Args:
-        axis: that indices are of.
-        compute: says what is wrong with indices.
-        data: what is taken of.
-        indices: whose contents may change.
-        out: what is written.
-        least: smallest index there may be; None for minus the axis's size.
-    """
-    words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "take_slices"), even_stride(indices)
-    if not words or stride is None:
-        return None
-    from ort_sdk_cpu.jit.task import TaskCall
-
-    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
-    lowest = -data.shape[axis] if least is None else least
-    task = TaskCall("indexing", "take_slices", (0, data, indices, out, *sizes, lowest))
-    return task.checked(functools.partial(compute, data, indices), data, indices, out)
-
-
-def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
-    """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
-    limit = data.shape[axis]
-    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
-        return None
-    places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
-    return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)
-
-
-def _slice_at(index: int, axis: int) -> Writer:
-    place = (*[slice(None)] * axis, index, ...)
-    return CopyWriter(lambda data, _indices, out: [(out, data[place])])

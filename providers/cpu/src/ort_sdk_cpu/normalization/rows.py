@@ -10,18 +10,19 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
-from ort_sdk_cpu.jit.arguments import Operand, raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.layout import of_rows
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.movement.arguments.where import MODULE as WHERE
+from ort_sdk_cpu.movement.arguments.where import Where
 
 from .arguments.log_softmax import MODULE, CumSumFloat, CumSumInt64, LogSoftmax, LogSumExp, LpNormalization
 
 __all__: list[str] = []
 
-CHOOSING, CHOOSE = "choosing", "choose"
 MAX_JOINED = 1 << 16
 """Elements of a matrix up to which being joined with other steps is worth more than NumPy's faster masks."""
 _CUM_SUMS = {TensorElementType.FLOAT: ("cum_sum_f32", CumSumFloat), TensorElementType.INT64: ("cum_sum_i64", CumSumInt64)}
@@ -188,7 +189,7 @@ def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
         def write(*arrays: HostArray) -> None:
             np.bitwise_and(arrays[0].view(unsigned), mask, out=arrays[-1].view(unsigned))
 
-        is_joined = x.size == is_kept.size <= MAX_JOINED and is_worth_a_task(x.size, CHOOSING, CHOOSE)
+        is_joined = x.size == is_kept.size <= MAX_JOINED and is_worth_a_task(x.size, WHERE, "where")
         return _Triangle(is_kept, x.itemsize, len(inputs), write) if is_joined else write
 
     return make
@@ -206,7 +207,6 @@ class _Triangle(TaskWriter):
 
     def __init__(self, is_kept: HostArray, itemsize: int, given: int, otherwise: Writer) -> None:
         self._kept = (np.ascontiguousarray(is_kept), np.zeros(itemsize, np.uint8))
-        arguments = raw_arguments((None, 0, None, given), (is_kept.size, itemsize, 0, 1))
-        super().__init__(CHOOSING, CHOOSE, arguments, otherwise, threads_for(is_kept.size * itemsize // 4))
-        for position, array in zip((0, 2), self._kept, strict=True):
-            self._call.point(position, array)
+        condition, zero = self._kept
+        arguments = Where(condition, Operand(0), zero, Operand(given), is_kept.size, itemsize, 0, 1)
+        super().__init__(WHERE, "where", arguments, otherwise, threads_for(is_kept.size * itemsize // 4))

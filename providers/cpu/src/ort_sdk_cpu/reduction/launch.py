@@ -11,9 +11,10 @@ from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import Loops
 
+from .arguments.reduce import MODULE, Reduce
+
 __all__ = ["ReductionCall", "TaskReduction", "reduction_call", "reduction_writer"]
 
-MODULE = "reduction"
 KEPT_AXES, REDUCED_AXES = 3, 2
 """That the tasks go over."""
 LEAST_ROW = 8
@@ -69,7 +70,8 @@ class ReductionCall:
         from ort_sdk_cpu.jit.task import TaskCall
 
         numbers = (reduction.factor, reduction.divisor, int(reduction.has_root))
-        self._call = TaskCall(MODULE, _task_name(reduction, layout), (0, 0, *layout.sizes, *numbers), threads_for(elements))
+        arguments = Reduce.of_words((0, 0, *layout.sizes, *numbers))
+        self._call = TaskCall(MODULE, _task_name(reduction, layout), arguments, threads_for(elements))
 
     def run(self, *arrays: HostArray) -> None:
         """Reduce the first array into the last; keeps neither."""
@@ -82,8 +84,8 @@ class ReductionCall:
         return self._call.kept(*arrays)
 
     def _point(self, x: HostArray, out: HostArray) -> None:
-        self._call.point(0, x)
-        self._call.point(1, out)
+        self._call.point(Reduce.x, x)
+        self._call.point(Reduce.out, out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.movement.embedding_bag import KINDS, BagReduction
 
+from .arguments.arg_max import MODULE as ARG_MAX
+from .arguments.arg_max import ArgMax
 from .launch import TaskReduction, reduction_writer
 
 if TYPE_CHECKING:
@@ -128,8 +130,8 @@ class _Finding:
             self._find(x, axis=self._axis, out=out, keepdims=self._keepdims)
             return
         call = self._calls.get(sizes) or self._calls.setdefault(sizes, self._call(sizes))
-        call.point(0, x)
-        call.point(1, out)
+        call.point(ArgMax.x, x)
+        call.point(ArgMax.out, out)
         call.run()
 
     def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
@@ -138,15 +140,15 @@ class _Finding:
         if sizes is None:
             return None
         call = self._call(sizes)
-        call.point(0, x)
-        call.point(1, out)
+        call.point(ArgMax.x, x)
+        call.point(ArgMax.out, out)
         return call.kept(x, out)
 
     def _call(self, sizes: tuple[int, int, int]) -> TaskCall:
         from ort_sdk_cpu.jit.task import TaskCall
 
         factor = 1.0 if self._find is np.argmax else -1.0
-        return TaskCall("indexing", "largest_along", (0, 0, *sizes, factor), threads_for(math.prod(sizes)))
+        return TaskCall(ARG_MAX, "arg_max", ArgMax(0, 0, *sizes, factor), threads_for(math.prod(sizes)))
 
     def _sizes(self, x: HostArray, out: HostArray) -> tuple[int, int, int] | None:
         """Elements before the axis, along it and behind it in memory, if results follow each other and a task finds them."""
@@ -160,16 +162,16 @@ class _Finding:
         else:
             return None
         is_long = sizes[2] < LANES and sizes[1] > MAX_COUNT and x.size > MAX_SEARCHED
-        return None if is_long or not is_worth_a_task(x.size, "indexing", "largest_along") else sizes
+        return None if is_long or not is_worth_a_task(x.size, ARG_MAX, "arg_max") else sizes
 
 
 def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
     """The reduction of ``count`` elements as a task; None if there is none."""
     if reduction.combine in _LARGEST:
         factor = _LARGEST[reduction.combine]
-        return TaskReduction("largest", factor, factor)
+        return TaskReduction("max", factor, factor)
     if reduction.combine is np.multiply and reduction.before is reduction.after is None and count <= MAX_FACTORS:
-        return TaskReduction("product")
+        return TaskReduction("prod")
     if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
         return None
     divisor = float(count) if reduction.is_mean else 1.0
@@ -178,7 +180,7 @@ def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
 
 _LARGEST = {np.maximum: 1.0, np.minimum: -1.0}
 """Factor of elements, the largest of which is wanted, and divisor of it."""
-_TASKS = {None: "sum", np.square: "square"}
+_TASKS = {None: "sum", np.square: "sum_square"}
 """What is done to elements that are added → name of the task."""
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.top_k import MODULE, TopK
+
 __all__: list[str] = []
 
-MODULE, NAME = "selection", "largest_of_rows"
-KINDS = "q" * 9 + "f"
+NAME = "top_k"
 MOST_SELECTED = 1 << 10
 LEAST_SHARE = 2
 """Elements of a row for each one selected, from which on many are never put in order; NumPy sorts longer rows as fast."""
@@ -91,9 +92,8 @@ class _SelectionWriter(TaskWriter):
     def __init__(self, selection: _Selection, x: HostArray, count: int, inputs: int, outputs: int, otherwise: Writer) -> None:
         arguments, threads = selection.arguments(x, count)
         self._room = np.empty(int(arguments[4]) * threads, np.uint8)
-        places = (0, inputs, inputs + 1 if outputs > 1 else None, None)
-        super().__init__(MODULE, NAME, raw_arguments(places, arguments), otherwise, threads)
-        self._call.point(3, self._room)
+        operands = (Operand(0), Operand(inputs), Operand(inputs + 1) if outputs > 1 else 0)
+        super().__init__(MODULE, NAME, TopK.of_words((*operands, self._room, *arguments)), otherwise, threads)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs; of an input that lies otherwise (a picture's channels last), from a copy: sorting takes longer."""
@@ -117,7 +117,7 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
         shape[selection.axis] = count
         values, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
         room = np.empty(int(arguments[4]) * threads, np.uint8)
-        task_function(MODULE, NAME, KINDS)(threads, x, values, places, room, *arguments)
+        task_function(MODULE, NAME)(threads, TopK.of_words((x, values, places, room, *arguments)))
         return values, places
 
     return DirectlyBindable(kernel, make_writer, call)

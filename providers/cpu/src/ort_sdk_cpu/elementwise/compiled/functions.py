@@ -1,4 +1,4 @@
-"""Functions of each element: (x, out, count) float32, and (x, bias, out, rows, width) with a vector added to each row first."""
+"""Functions of each element of float32, and of the sums of each row with a bias."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, Clip, QuickGeluRows, Silu, Unary
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd import math
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 
@@ -34,143 +34,142 @@ _SIXTH, _HALF, _ONE = np.float32(1 / 6), np.float32(0.5), np.float32(1)
 
 
 @inner
-def _each(function: Any, record: int, part: int, parts: int) -> None:
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    vectors = count // 16
-    start, stop = vectors * part // parts, vectors * (part + 1) // parts
-    for place in range(start * 64, stop * 64, 64):
-        store_f32(out + place, function(load_f32(x + place)))
-    rest = count - vectors * 16
-    if part == parts - 1 and rest:
-        place = vectors * 64
-        store_f32_first(out + place, function(load_f32_first(x + place, rest)), rest)
+def _unary(function: Any, args: Unary, thread: int, threads: int) -> None:
+    # The remainder comes after the loop, and once for all threads, so that the loop has no masks.
+    vectors = args.count // 16
+    start, stop = vectors * thread // threads, vectors * (thread + 1) // threads
+    for offset in range(start * 64, stop * 64, 64):
+        store_f32(args.out + offset, function(load_f32(args.x + offset)))
+    left = args.count - vectors * 16
+    if thread == threads - 1 and left:
+        offset = vectors * 64
+        store_f32_first(args.out + offset, function(load_f32_first(args.x + offset, left)), left)
 
 
 @inner
-def _each_biased(function: Any, record: int, part: int, parts: int) -> None:
-    rows, width = argument(record, 3), argument(record, 4)
-    bias = argument(record, 1)
-    whole = width // 16 * 16
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out = argument(record, 0) + row * width * 4, argument(record, 2) + row * width * 4
-        for place in range(0, whole * 4, 64):
-            store_f32(out + place, function(add(load_f32(x + place), load_f32(bias + place))))
-        rest = width - whole
-        if rest:
-            place = whole * 4
-            value = add(load_f32_first(x + place, rest), load_f32_first(bias + place, rest))
-            store_f32_first(out + place, function(value), rest)
+def _biased(function: Any, args: BiasActivation, thread: int, threads: int) -> None:
+    rows, width, bias = args.rows, args.width, args.bias
+    whole = width // 16 * 64
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        x, out = args.x + row * width * 4, args.out + row * width * 4
+        for offset in range(0, whole, 64):
+            store_f32(out + offset, function(add(load_f32(x + offset), load_f32(bias + offset))))
+        left = width % 16
+        if left:
+            value = add(load_f32_first(x + whole, left), load_f32_first(bias + whole, left))
+            store_f32_first(out + whole, function(value), left)
 
 
 @task
-def exp(record: int, part: int, parts: int) -> None:
-    """Exponential."""
-    _each(math.exp, record, part, parts)
+def exp(args: Unary, thread: int, threads: int) -> None:
+    """Exponential; each thread has a range of vectors, as in all tasks of ``Unary``."""
+    _unary(math.exp, args, thread, threads)
 
 
 @task
-def tanh(record: int, part: int, parts: int) -> None:
+def tanh(args: Unary, thread: int, threads: int) -> None:
     """Hyperbolic tangent."""
-    _each(math.tanh, record, part, parts)
+    _unary(math.tanh, args, thread, threads)
 
 
 @task
-def sigmoid(record: int, part: int, parts: int) -> None:
+def sigmoid(args: Unary, thread: int, threads: int) -> None:
     """1 / (1 + exp(-x))."""
-    _each(math.sigmoid, record, part, parts)
+    _unary(math.sigmoid, args, thread, threads)
 
 
 @task
-def erf(record: int, part: int, parts: int) -> None:
+def erf(args: Unary, thread: int, threads: int) -> None:
     """Error function."""
-    _each(math.erf, record, part, parts)
+    _unary(math.erf, args, thread, threads)
 
 
 @task
-def gelu(record: int, part: int, parts: int) -> None:
-    """X * (1 + erf(x / sqrt 2)) / 2."""
-    _each(math.gelu, record, part, parts)
+def gelu(args: Unary, thread: int, threads: int) -> None:
+    """Gelu, x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel 2016)."""
+    _unary(math.gelu, args, thread, threads)
 
 
 @task
-def fast_gelu(record: int, part: int, parts: int) -> None:
-    """Gelu approximated with tanh."""
-    _each(math.fast_gelu, record, part, parts)
+def fast_gelu(args: Unary, thread: int, threads: int) -> None:
+    """Gelu approximated with tanh, from the same paper."""
+    _unary(math.fast_gelu, args, thread, threads)
 
 
 @task
-def bias_gelu(record: int, part: int, parts: int) -> None:
-    """Gelu of x + bias."""
-    _each_biased(math.gelu, record, part, parts)
+def bias_gelu(args: BiasActivation, thread: int, threads: int) -> None:
+    """Gelu of x + bias; each thread has a range of rows."""
+    _biased(math.gelu, args, thread, threads)
 
 
 @task
-def bias_fast_gelu(record: int, part: int, parts: int) -> None:
-    """The approximated Gelu of x + bias."""
-    _each_biased(math.fast_gelu, record, part, parts)
+def bias_fast_gelu(args: BiasActivation, thread: int, threads: int) -> None:
+    """Gelu of x + bias, approximated with tanh; each thread has a range of rows."""
+    _biased(math.fast_gelu, args, thread, threads)
 
 
 @inner
 def _hard_swish(x: Any) -> Any:
-    share = fused_multiply_add(x, splat_f32(_SIXTH), splat_f32(_HALF))
-    return multiply(x, maximum(minimum(share, splat_f32(_ONE)), zero_f32()))
+    gate = fused_multiply_add(x, splat_f32(_SIXTH), splat_f32(_HALF))
+    return multiply(x, maximum(minimum(gate, splat_f32(_ONE)), zero_f32()))
 
 
 @task
-def hard_swish(record: int, part: int, parts: int) -> None:
-    """X * max(0, min(1, x / 6 + 1 / 2))."""
-    _each(_hard_swish, record, part, parts)
+def hard_swish(args: Unary, thread: int, threads: int) -> None:
+    """HardSwish, x * max(0, min(1, x / 6 + 1 / 2)) (Howard et al. 2019)."""
+    _unary(_hard_swish, args, thread, threads)
 
 
 @task
-def clip(record: int, part: int, parts: int) -> None:
-    """Bounded by the fourth and fifth argument; NaN stays."""
-    x, out, count = argument(record, 0), argument(record, 1), argument(record, 2)
-    low, high = splat_f32(number(record, 3)), splat_f32(number(record, 4))
-    for vector in range((count + 15) // 16 * part // parts, (count + 15) // 16 * (part + 1) // parts):
-        place, rest = vector * 64, count - vector * 16
-        store_f32_first(out + place, minimum(high, maximum(low, load_f32_first(x + place, rest))), rest)
+def clip(args: Clip, thread: int, threads: int) -> None:
+    """Elements bounded from below and above; NaN stays NaN."""
+    low, high, vectors = splat_f32(args.low), splat_f32(args.high), (args.count + 15) // 16
+    for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
+        offset, left = vector * 64, args.count - vector * 16
+        # ``maximum`` and ``minimum`` give their second operand where one is NaN: x stands there both times.
+        store_f32_first(args.out + offset, minimum(high, maximum(low, load_f32_first(args.x + offset, left))), left)
 
 
 @task
-def silu(record: int, part: int, parts: int) -> None:
-    """X * sigmoid(slope * x); the slope is the fourth argument."""
-    x, out, count, slope = argument(record, 0), argument(record, 1), argument(record, 2), number(record, 3)
-    for vector in range((count + 15) // 16 * part // parts, (count + 15) // 16 * (part + 1) // parts):
-        place, rest = vector * 64, count - vector * 16
-        store_f32_first(out + place, math.silu(load_f32_first(x + place, rest), slope), rest)
+def silu(args: Silu, thread: int, threads: int) -> None:
+    """Swish, x * sigmoid(alpha * x) (Ramachandran et al. 2017); SiLU and QuickGelu are Swish for one alpha each."""
+    vectors = (args.count + 15) // 16
+    for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
+        offset, left = vector * 64, args.count - vector * 16
+        store_f32_first(args.out + offset, math.silu(load_f32_first(args.x + offset, left), args.alpha), left)
 
 
 @task
-def quick_gelu_rows(record: int, part: int, parts: int) -> None:
-    """Numbers times the sigmoid of them and a factor: (x, out, rows, width, factor)."""
-    rows, width, factor = argument(record, 2), argument(record, 3), splat_f32(number(record, 4))
-    size = width * 4
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out = argument(record, 0) + row * size, argument(record, 1) + row * size
+def quick_gelu_rows(args: QuickGeluRows, thread: int, threads: int) -> None:
+    """QuickGelu, x * sigmoid(alpha * x); each thread has a range of rows."""
+    rows, width, alpha = args.rows, args.width, splat_f32(args.alpha)
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        x, out = args.x + row * width * 4, args.out + row * width * 4
         for element in range(0, width, 16):
             value = load_f32_first(x + element * 4, width - element)
-            gate = math.sigmoid(multiply(value, factor))
+            gate = math.sigmoid(multiply(value, alpha))
             store_f32_first(out + element * 4, multiply(value, gate), width - element)
 
 
 @inner
-def _both(function: Any, record: int, part: int, parts: int) -> None:
-    rows, size = argument(record, 3), argument(record, 4) * 4
-    start, stop = rows * part // parts * size, rows * (part + 1) // parts * size
-    x, y, out = argument(record, 0), argument(record, 1), argument(record, 2)
-    for place in range(start, stop, 64):
-        left = (stop - place) // 4
-        store_f32_first(out + place, function(load_f32_first(x + place, left), load_f32_first(y + place, left)), left)
+def _binary(function: Any, args: BinaryRows, thread: int, threads: int) -> None:
+    # A range of whole rows, though rows do not matter here: the thread that made a row with the task before goes on with it, so
+    # that a sequence needs no barrier between.
+    row_bytes = args.width * 4
+    start, stop = args.rows * thread // threads * row_bytes, args.rows * (thread + 1) // threads * row_bytes
+    for offset in range(start, stop, 64):
+        left = (stop - offset) // 4
+        value = function(load_f32_first(args.x + offset, left), load_f32_first(args.y + offset, left))
+        store_f32_first(args.out + offset, value, left)
 
 
 @task
-def add_rows(record: int, part: int, parts: int) -> None:
-    """Sums of two arrays: (x, y, out, rows, width)."""
-    _both(add, record, part, parts)
+def add_rows(args: BinaryRows, thread: int, threads: int) -> None:
+    """Sums of two arrays; each thread has a range of rows."""
+    _binary(add, args, thread, threads)
 
 
 @task
-def multiply_rows(record: int, part: int, parts: int) -> None:
-    """Products of two arrays: (x, y, out, rows, width)."""
-    _both(multiply, record, part, parts)
+def multiply_rows(args: BinaryRows, thread: int, threads: int) -> None:
+    """Products of two arrays, element by element; each thread has a range of rows."""
+    _binary(multiply, args, thread, threads)

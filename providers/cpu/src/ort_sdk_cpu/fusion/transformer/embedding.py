@@ -13,6 +13,8 @@ from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.movement.arguments.gather_rows import MODULE as GATHER_ROWS
 from ort_sdk_cpu.movement.arguments.gather_rows import GatherRows
 from ort_sdk_cpu.platform.addresses import address_of
+from ort_sdk_cpu.reduction.arguments.arg_max import MODULE as ARG_MAX
+from ort_sdk_cpu.reduction.arguments.arg_max import ArgMax
 
 from .decode import CacheWords, Given
 from .steps import RowStep
@@ -106,6 +108,7 @@ def _largest(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     width = shown.shape[-1]
     if not 0 < width <= MOST_SEARCHED:
         return None
-    words = ((("value", x), 1),), ((("places", out), 1),), (("rows", 1),), width, 1, 1.0
-    task = TaskWords("indexing", "largest_along", words)
+    rows: Any = (("rows", 1),)
+    arguments = ArgMax(((("value", x), 1),), ((("places", out), 1),), rows, width, 1, 1.0)
+    task = TaskWords(ARG_MAX, "arg_max", arguments.words)
     return RowStep(task, {x: width}, (x,), (), cache=FoundPlaces(out, bool(step.attributes.get("keepdims", 1))))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep
+from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.fusion.shapes.expressions import Expressions
 from ort_sdk_cpu.memory.workspace import Scratch
 
@@ -78,7 +79,7 @@ def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> lis
 
 def _is_worth_it(members: Tasks) -> bool:
     """Whether tasks are several, and not all element by element: those may be one loop."""
-    return sum(map(len, members)) >= LEAST_STEPS and any(task.task.module != "elementwise" for task in members.values())
+    return sum(map(len, members)) >= LEAST_STEPS and any(task.task.module != FUNCTIONS for task in members.values())
 
 
 def misplaced(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:

@@ -14,6 +14,8 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.attention.arguments.flash import MODULE as FLASH
 from ort_sdk_cpu.attention.arguments.flash import FlashAttention, thread_workspace_bytes
 from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
+from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
+from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, QuickGeluRows
 from ort_sdk_cpu.gemm.constant_b import ConstantProduct, RowProduct
 from ort_sdk_cpu.gemm.plan import ProductSizes
 from ort_sdk_cpu.gemm.small import SmallProduct
@@ -335,8 +337,9 @@ def _activation(name: str) -> Callable[[FusibleStep, FusibleProgram], RowStep | 
         chosen = "fast_gelu" if step.attributes.get("approximate") == "tanh" else name
         if bias is None:
             return None
-        words = (_value(x), address_of(bias), _value(out), ROWS, width)
-        return RowStep(TaskWords("elementwise", f"bias_{chosen}", words), {x: width, out: width}, (x,), (out,), kept=(bias,))
+        arguments = BiasActivation(_value(x), address_of(bias), _value(out), ROWS, width)
+        task = TaskWords(FUNCTIONS, f"bias_{chosen}", arguments.words)
+        return RowStep(task, {x: width, out: width}, (x,), (out,), kept=(bias,))
 
     return make
 
@@ -416,8 +419,8 @@ def _multi_head(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
 def _quick_gelu(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     x, out = step.inputs[0], step.outputs[0]
     width = _width(program, x)
-    words = (_value(x), _value(out), ROWS, width, float(step.attributes.get("alpha", 1.702)))
-    return RowStep(TaskWords("elementwise", "quick_gelu_rows", words), {x: width, out: width}, (x,), (out,))
+    arguments = QuickGeluRows(_value(x), _value(out), ROWS, width, float(step.attributes.get("alpha", 1.702)))
+    return RowStep(TaskWords(FUNCTIONS, "quick_gelu_rows", arguments.words), {x: width, out: width}, (x,), (out,))
 
 
 def _of_both(name: str) -> Callable[[FusibleStep, FusibleProgram], RowStep | None]:
@@ -429,8 +432,8 @@ def _of_both(name: str) -> Callable[[FusibleStep, FusibleProgram], RowStep | Non
         are_rows = _shape(program, x) == _shape(program, y) == _shape(program, out)
         if not are_rows or any(program.values[index].constant is not None for index in (x, y)):
             return None
-        words = (_value(x), _value(y), _value(out), ROWS, width)
-        return RowStep(TaskWords("elementwise", name, words), {x: width, y: width, out: width}, (x, y), (out,))
+        arguments = BinaryRows(_value(x), _value(y), _value(out), ROWS, width)
+        return RowStep(TaskWords(FUNCTIONS, name, arguments.words), {x: width, y: width, out: width}, (x, y), (out,))
 
     return make
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
+from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
+from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.gemm.nbits.microkernels.arguments import HALVES_START
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.allocator import CpuAllocator
@@ -63,6 +65,6 @@ def _factor(largest: float) -> float:
 def _convert(chunk: HostArray, factor: float, halves: HostArray) -> bool:
     """Write some scales over a factor; returns whether none loses more than by rounding."""
     scaled = chunk * np.float32(1 / factor)
-    TaskCall("conversion", "to_halves", (scaled, halves, scaled.size)).run()
+    TaskCall(CAST, "f32_to_f16", Cast(scaled, halves, scaled.size)).run()
     magnitudes = np.abs(scaled, out=scaled)
     return not np.any((magnitudes < SMALLEST_NORMAL) & (magnitudes != 0))

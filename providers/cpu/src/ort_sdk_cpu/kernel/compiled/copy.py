@@ -171,7 +171,7 @@ transpose_x8 = _transposing_task("transpose_x8", _narrow_transpose(1), 1)
 
 
 def _deinterleaving_task(name: str, channels: int, itemsize: int, copy: Any) -> Task:
-    """NHWC of three or four channels to NCHW: columns are pixels, rows are channels, which are contiguous in a pixel of the source.
+    """NHWC of three or four channels to NCHW: columns are pixels, rows channels, contiguous in each pixel of the source.
 
     Tiles of 16 x 16 would be mostly empty. A few whole vectors of pixels are loaded instead, and each channel is shuffled out.
     """

@@ -1,47 +1,61 @@
-"""Sums, means and maxima of rows of a table, which follow each other in a list of their numbers."""
+"""EmbeddingBag: sums, means and maxima of rows of a table, which a slice of a list of indices names."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.movement.arguments.embedding_bag import EmbeddingBag
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, splat_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first, write_i64
+from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first
 
-__all__ = ["reduce_bag"]
+__all__ = ["embedding_bag"]
 
 _MEAN, _MAX = 1, 2
 
 
-@task
-def reduce_bag(record: int, _part: int, _parts: int) -> None:
-    """(failed, table, numbers, start, end, out, rows, count, columns, kind): of the rows that numbers[start:end] name.
+@inner
+def _clamped(index: int, count: int) -> int:
+    """An end of a slice, as Slice has it: counted from the end if it is negative, and cut."""
+    return min(max(index + count if index < 0 else index, 0), count)
 
-    ``numbers`` are ``count`` int64; ``start`` and ``end`` are where one int64 is each, as Slice has them. ``kind`` is 0 for sums,
-    1 for means, 2 for maxima. ``failed`` becomes 1, and nothing is written, where there is no row, or a number is out of range.
-    """
-    table, numbers, out = argument(record, 1), argument(record, 2), argument(record, 5)
-    start, end = read_i64(argument(record, 3)), read_i64(argument(record, 4))
-    rows, count, columns, kind = argument(record, 6), argument(record, 7), argument(record, 8), argument(record, 9)
-    start = min(max(start + count if start < 0 else start, 0), count)
-    end = min(max(end + count if end < 0 else end, 0), count)
-    failed = 1 if start >= end else 0
-    for place in range(start, end):
-        row = read_i64(numbers + place * 8)
-        if row < -rows or row >= rows:
-            failed = 1
-    write_i64(record, failed)
+
+@inner
+def _row(args: EmbeddingBag, position: int) -> int:
+    """Bytes to the row that an index names."""
+    row: int = read_i64(args.indices + position * 8)
+    return (row + args.rows if row < 0 else row) * args.columns * 4
+
+
+@inner
+def _is_out_of_range(args: EmbeddingBag, start: int, end: int) -> bool:
+    """Whether there is no index, or one is out of range."""
+    failed = start >= end
+    for position in range(start, end):
+        row = read_i64(args.indices + position * 8)
+        if row < -args.rows or row >= args.rows:
+            failed = True
+    return failed
+
+
+@task
+def embedding_bag(args: EmbeddingBag, _thread: int, _threads: int) -> None:
+    """The rows of a bag combined; one thread."""
+    columns, count = args.columns, args.count
+    start, end = _clamped(read_i64(args.start), count), _clamped(read_i64(args.end), count)
+    # All indices are looked at before any row is: nothing is written where one is out of range.
+    failed = _is_out_of_range(args, start, end)
+    args.failed = 1 if failed else 0
     if failed:
         return
+    # 16 columns of all rows, then the next: the sums stay in a register.
     for column in range(0, columns, 16):
-        left, here = columns - column, table + column * 4
-        row = read_i64(numbers + start * 8)
-        result = load_f32_first(here + (row + rows if row < 0 else row) * columns * 4, left)
-        for place in range(start + 1, end):
-            row = read_i64(numbers + place * 8)
-            other = load_f32_first(here + (row + rows if row < 0 else row) * columns * 4, left)
-            result = maximum_or_nan(result, other) if kind == _MAX else add(result, other)
-        if kind == _MEAN:
+        left, table = columns - column, args.table + column * 4
+        result = load_f32_first(table + _row(args, start), left)
+        for position in range(start + 1, end):
+            other = load_f32_first(table + _row(args, position), left)
+            result = maximum_or_nan(result, other) if args.mode == _MAX else add(result, other)
+        if args.mode == _MEAN:
             result = divide(result, splat_f32(np.float32(end - start)))
-        store_f32_first(out + column * 4, result, left)
+        store_f32_first(args.out + column * 4, result, left)

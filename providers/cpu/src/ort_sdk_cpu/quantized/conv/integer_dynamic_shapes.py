@@ -14,6 +14,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.dynamic_shapes import VaryingConvolution, varying_convolution
 from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
+from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
@@ -66,8 +68,7 @@ class VaryingSums:
             return False
         from ort_sdk_cpu.jit.task import task_function
 
-        convert = task_function("conversion", "to_integers", "qqq")
-        convert(threads_for(sums.size), sums, target, sums.size)
+        task_function(CAST, "f32_to_i32")(threads_for(sums.size), Cast(sums, target, sums.size))
         return True
 
     @functools.cached_property

@@ -12,6 +12,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
+from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.channels_last import ArraysCall
@@ -320,5 +322,5 @@ class _SumsKernel(IntegerProductKernel):
             return None
         from ort_sdk_cpu.jit.task import TaskCall
 
-        convert = TaskCall("conversion", "to_integers", (sums, out, out.size))
+        convert = TaskCall(CAST, "f32_to_i32", Cast(sums, out, out.size))
         return in_turn([product, convert.kept(sums, out)])

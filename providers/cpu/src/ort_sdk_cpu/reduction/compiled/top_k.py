@@ -1,6 +1,7 @@
-"""The largest numbers of rows of float32, in order, and their places.
+"""TopK of float32: a heap of the k largest elements so far.
 
-The best so far lie in a heap, the last of them on top: most numbers are compared with that one only, 16 at a time.
+The least of them is on top, and most elements are compared with that one only, 16 at a time: of random ones, element n is put in
+with probability k / n, so that k * log(size / k) of them ever move the heap. Sorting would touch all of them log(size) times.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from numba import types
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.reduction.arguments.top_k import TopK
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32
 from ort_sdk_cpu.simd.heap import rise, sink
 from ort_sdk_cpu.simd.memory import load_f32, read_f32, read_i64, write_f32, write_i64
 from ort_sdk_cpu.simd.sort_keys import lowest_bit, order_of
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
 
-__all__ = ["largest_of_rows"]
+__all__ = ["top_k"]
 
 _I64 = ir.IntType(64)
-_PLACES = 0xFFFFFFFF
+_INDEX = 0xFFFFFFFF
+"""Bits of a key that hold an index."""
 
 
 @operation(types.intp, f32x16, f32x16)
@@ -33,70 +35,68 @@ def _not_below(builder: Any, x: Any, y: Any) -> Any:
 
 
 @inner
-def _key(value: Any, place: int) -> int:
-    """Larger for what comes before; of equal numbers that is the one at the lower place."""
+def _key(value: Any, index: int) -> int:
+    """Larger for what comes before."""
+    # Value and index in one integer make one comparison of two: of equal values, that at the lower index comes first, as ONNX
+    # says. Floats are mapped to integers that compare as they do, NaN above all.
     order: int = order_of(value)
-    return (order << 32) | (_PLACES - place)
+    return (order << 32) | (_INDEX - index)
 
 
 @inner
 def _value_of(x: int, key: int) -> Any:
-    return read_f32(x + (_PLACES - (key & _PLACES)) * 4)
+    return read_f32(x + (_INDEX - (key & _INDEX)) * 4)
 
 
 @inner
 def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
     """Fill the heap with the keys of the ``count`` largest products with the sign."""
-    for place in range(count):
-        rise(heap, place, _key(sign * read_f32(x + place * 4), place))
-    signs, place = splat_f32(sign), count
-    while place < size:
-        last = read_i64(heap)
-        if place + 16 <= size:
-            bits = _not_below(multiply(load_f32(x + place * 4), signs), splat_f32(sign * _value_of(x, last)))
+    for index in range(count):
+        rise(heap, index, _key(sign * read_f32(x + index * 4), index))
+    signs, index = splat_f32(sign), count
+    while index < size:
+        least = read_i64(heap)
+        if index + 16 <= size:
+            bits = _not_below(multiply(load_f32(x + index * 4), signs), splat_f32(sign * _value_of(x, least)))
             if not bits:
-                place += 16
+                index += 16
                 continue
-            place += lowest_bit(bits)
-        key = _key(sign * read_f32(x + place * 4), place)
-        if key > last:
+            index += lowest_bit(bits)
+        key = _key(sign * read_f32(x + index * 4), index)
+        if key > least:
             sink(heap, count, 0, key)
-        place += 1
+        index += 1
 
 
 @inner
-def _write(x: int, count: int, heap: int, values: int, places: int, step: int) -> None:
-    """The heap's elements, the best first; the heap is empty then."""
+def _write(x: int, count: int, heap: int, values: int, indices: int, stride: int) -> None:
+    """The heap's elements in descending order; the heap is empty then."""
     for left in range(count - 1, -1, -1):
         key = read_i64(heap)
         if values:
-            write_f32(values + left * step * 4, _value_of(x, key))
-        if places:
-            write_i64(places + left * step * 8, _PLACES - (key & _PLACES))
+            write_f32(values + left * stride * 4, _value_of(x, key))
+        if indices:
+            write_i64(indices + left * stride * 8, _INDEX - (key & _INDEX))
         if left:
             sink(heap, left, 0, read_i64(heap + left * 8))
 
 
 @task
-def largest_of_rows(record: int, part: int, parts: int) -> None:
-    """The largest numbers along an axis.
-
-    Arguments: addresses of x (outer, size, step), of the values and the places (outer, count, step; 0 for none), and of
-    working memory; outer, size, step, count, bytes of working memory per part (8 for each one wanted, 4 for each of size);
-    1, or -1 for the smallest.
-    """
-    outer, size, step, count = argument(record, 4), argument(record, 5), argument(record, 6), argument(record, 7)
-    heap, sign = argument(record, 3) + part * argument(record, 8), number(record, 9)
+def top_k(args: TopK, thread: int, threads: int) -> None:
+    """The largest elements along an axis; each thread has a range of rows along it."""
+    size, stride, count = args.size, args.inner, args.k
+    heap, sign = args.workspace + thread * args.workspace_bytes, args.sign
     row = heap + count * 8
-    units = outer * step
-    for unit in range(units * part // parts, units * (part + 1) // parts):
-        first, column = unit // step, unit % step
-        x = argument(record, 0) + (first * size * step + column) * 4
-        if step > 1:
-            for place in range(size):
-                write_f32(row + place * 4, read_f32(x + place * step * 4))
+    units = args.outer * stride
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        outer, column = unit // stride, unit % stride
+        x = args.x + (outer * size * stride + column) * 4
+        # Along an axis that others follow, the row is copied: it is read by vectors, and again for each element of the heap.
+        if stride > 1:
+            for index in range(size):
+                write_f32(row + index * 4, read_f32(x + index * stride * 4))
             x = row
         _select(x, size, count, sign, heap)
-        start = first * count * step + column
-        values, places = argument(record, 1), argument(record, 2)
-        _write(x, count, heap, values + start * 4 if values else 0, places + start * 8 if places else 0, step)
+        start = outer * count * stride + column
+        values, indices = args.values, args.indices
+        _write(x, count, heap, values + start * 4 if values else 0, indices + start * 8 if indices else 0, stride)

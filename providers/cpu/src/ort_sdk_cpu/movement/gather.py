@@ -1,0 +1,139 @@
+"""Gather of slices along an axis: as a copy of runs where indices are constant, by a task, or by NumPy."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk_cpu.jit.arguments import Operand
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
+from ort_sdk_cpu.kernel.checked_task import CheckedWriter
+from ort_sdk_cpu.kernel.copy import MAX_PLACES, WORD, CopyWriter, Runs, addresses_of, element_runs, moving
+from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+
+from .arguments.gather_scatter import MODULE
+from .arguments.gather_scatter import Gather as GatherSlices
+
+__all__ = ["even_stride", "indexing_words", "taken", "taking"]
+
+MAX_TAKEN = 1 << 16
+"""Elements up to which a thread of its own takes them as fast as NumPy."""
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
+
+@bindable("Gather", any_type=True)
+def gather(info: KernelInfo, compute: Any) -> MakeWriter:
+    """Slices of the data along ``axis``."""
+    axis = info.attribute("axis", 0)
+    # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
+    unsigned = {4: np.uint32, 8: np.uint64}
+
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        data, indices = inputs
+        is_one = indices.ndim == 0 and 1 in info.constants
+        if is_one and -data.shape[axis] <= indices < data.shape[axis]:
+            return _slice_at(int(indices), axis % data.ndim)
+
+        def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
+            # mode="raise" goes through a buffer as large as the output; checked indices need none.
+            limit = data.shape[axis]
+            if indices.size and indices.view(unsigned[indices.itemsize]).max() < limit:
+                data.take(indices, axis=axis, out=out, mode="clip")
+                return
+            if indices.size and (indices.max() >= limit or indices.min() < -limit):
+                compute(data, indices)
+            wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
+            data.take(wrapped, axis=axis, out=out, mode="clip")
+
+        task = _taking_many(axis, compute, data, indices, outputs[0])
+        if task is not None:
+            return moving(info, task, functools.partial(taken, axis), task.fixed)
+        return moving(info, write, functools.partial(taken, axis), functools.partial(taking, axis, compute))
+
+    return make
+
+
+def _taking_many(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
+) -> CheckedWriter | None:
+    """The task for so many elements that a team takes them sooner than NumPy; None for fewer, for one thread, and for bytes."""
+    words, left = divmod(math.prod(data.shape[axis:][1:]) * data.itemsize, WORD)
+    threads = threads_for(out.size)
+    if left or threads == 1 or out.size <= MAX_TAKEN or not is_worth_a_task(out.size, MODULE, "gather"):
+        return None
+    before, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
+    sizes = (indices.itemsize, limit, indices.size, before, words, indices.itemsize, -limit)
+    arguments = GatherSlices(0, Operand(0), Operand(1), Operand(2), *sizes)
+    return CheckedWriter(MODULE, "gather", arguments, compute, threads)
+
+
+def taking(
+    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray, *, least: int | None = None
+) -> Callable[[], Any] | None:
+    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes.
+
+    Args:
+        axis: that indices are of.
+        compute: says what is wrong with indices.
+        data: what is taken of.
+        indices: whose contents may change.
+        out: what is written.
+        least: smallest index there may be; None for minus the axis's size.
+    """
+    words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "gather"), even_stride(indices)
+    if not words or stride is None:
+        return None
+    from ort_sdk_cpu.jit.task import TaskCall
+
+    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
+    lowest = -data.shape[axis] if least is None else least
+    task = TaskCall(MODULE, "gather", GatherSlices(0, data, indices, out, *sizes, lowest))
+    return task.checked(functools.partial(compute, data, indices), data, indices, out)
+
+
+def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+    """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
+    limit = data.shape[axis]
+    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
+        return None
+    places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
+    return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)
+
+
+def _slice_at(index: int, axis: int) -> Writer:
+    place = (*[slice(None)] * axis, index, ...)
+    return CopyWriter(lambda data, _indices, out: [(out, data[place])])
+
+
+def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> int:
+    """Words of 4 bytes of a slice that a task takes from data at indices; 0 where it cannot, or gains nothing.
+
+    Args:
+        arrays: data, indices and output.
+        slice_size: elements of a slice.
+        task: of ``movement.gather_scatter``.
+    """
+    data, indices, out = arrays
+    size = slice_size * data.itemsize
+    is_plain = all(array.flags.c_contiguous and array.size for array in (data, out)) and indices.dtype in {_INT32, _INT64}
+    if not is_plain or size % WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, MODULE, task):
+        return 0
+    return size // WORD
+
+
+def even_stride(array: HostArray) -> int | None:
+    """Bytes from each element to the next in row-major order; None where they differ."""
+    strides = [(size, stride) for size, stride in zip(array.shape, array.strides, strict=True) if size != 1]
+    if not strides:
+        return array.itemsize
+    step, behind = strides[-1][1], 1
+    for size, stride in reversed(strides):
+        if stride != step * behind:
+            return None
+        behind *= size
+    return step
