@@ -5,12 +5,9 @@ from __future__ import annotations
 __all__ = ["TASK_MODULES"]
 
 TASK_MODULES = {
-    "classifiers": "ml.compiled.trees",
     "convolution": "conv.compiled.few_windows",
     "deformation": "conv.compiled.deformable",
     "depthwise": "conv.compiled.depthwise",
-    "distances": "ml.compiled.distances",
-    "features": "ml.compiled.features",
     "few_outputs": "conv.compiled.few_output_channels",
     "matmul_nbits_activations": "gemm.nbits.compiled.activations",
     "matmul_nbits_columns": "gemm.nbits.compiled.gemv_kn",
@@ -24,12 +21,10 @@ TASK_MODULES = {
     "packed_products": "gemm.compiled.sgemm_packed",
     "pointwise": "conv.compiled.pointwise",
     "products": "gemm.compiled.sgemm",
-    "ranks": "ml.compiled.ranks",
     "separable": "conv.compiled.separable",
     "small_convolution": "conv.compiled.naive",
     "spread_windows": "conv.compiled.transposed_col2im",
     "stem": "conv.compiled.few_input_channels",
-    "support_vectors": "ml.compiled.svm",
     "volumes": "conv.compiled.depthwise_3d",
     "winograd": "conv.compiled.winograd",
 }

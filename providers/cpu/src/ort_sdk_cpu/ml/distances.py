@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk_cpu.jit.extents.sizes import VECTOR
 from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
@@ -14,10 +15,11 @@ from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.distances import MODULE, Distances
+
 __all__: list[str] = []
 
-MODULE, NAME = "distances", "row_distances"
-FEATURE_BYTES = 64
+NAME = "cdist"
 
 
 @computed_by("CDist", domain="com.microsoft")
@@ -39,9 +41,9 @@ def row_distances(info: KernelInfo) -> EagerCall | None:
 
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         out, threads = results.empty((rows, others)), threads_for(rows * others * -(-features // 4))
-        work = scratch.room(MODULE, threads * features * FEATURE_BYTES)
-        sizes = (rows, others, features, int(metric == "euclidean"))
-        task_function(MODULE, NAME, "q" * 8)(threads, a, b, out, work, *sizes)
+        work = scratch.room(MODULE, threads * features * VECTOR)
+        arguments = Distances(a, b, out, work, rows, others, features, int(metric == "euclidean"))
+        task_function(MODULE, NAME)(threads, arguments)
         return out
 
     return call

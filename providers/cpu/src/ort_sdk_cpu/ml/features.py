@@ -11,16 +11,18 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.encoders import categories_of, set_ones
 from ort_sdk.opset.ml.lookup import integer_table, position_finder
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand, TaskArguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.copy import moving
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.movement.gather import taken, taking
 
+from .arguments.features import MODULE, Imputer, Normalizer, Scaler
+from .arguments.features import OneHotEncoder as Encoder
+
 __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
-MODULE = "features"
 MOST_JOINED = 64
 """Categories of which each one's row is kept."""
 _NORMS = {"MAX": 0, "L1": 1, "L2": 2}
@@ -50,14 +52,14 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("Normalizer", domain=DOMAIN)
 def normalizer(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Rows divided by their largest element, sum of magnitudes or length."""
-    return _by_rows(info, copied(compute), "normalized_rows", (_NORMS[info.attribute("norm", "MAX")],), None)
+    return _by_rows(info, copied(compute), "normalizer", Normalizer, (_NORMS[info.attribute("norm", "MAX")],), None)
 
 
 @bindable("Scaler", domain=DOMAIN)
 def scaler(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """(x - offset) * scale."""
     numbers = [np.asarray(info.attribute(name), np.float32) for name in ("offset", "scale")]
-    return _by_rows(info, copied(compute), "scaled_rows", (), numbers)
+    return _by_rows(info, copied(compute), "scaler", Scaler, (), numbers)
 
 
 @bindable("Imputer", domain=DOMAIN)
@@ -65,7 +67,7 @@ def imputer(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """One value replaced by another."""
     values = np.asarray(info.attribute("imputed_value_floats", None) or (), np.float32)
     marker = float(info.attribute("replaced_value_float", 0.0))
-    return _by_rows(info, copied(compute), "imputed_rows", (marker, int(math.isnan(marker))), [values])
+    return _by_rows(info, copied(compute), "imputer", Imputer, (marker, int(math.isnan(marker))), [values])
 
 
 @bindable("OneHotEncoder", domain=DOMAIN, reads_strings=True)
@@ -85,10 +87,11 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         count = inputs[0].size
-        if not is_worth_a_task(count * categories.size, MODULE, "one_hot_rows"):
+        if not is_worth_a_task(count * categories.size, MODULE, "one_hot_encoder"):
             return otherwise
         threads = threads_for(count * categories.size)
-        return _KeepingWriter("one_hot_rows", (count, *numbers), [table], otherwise, threads)
+        arguments = Encoder.of_words((Operand(0), Operand(1), count, *numbers))
+        return _KeepingWriter("one_hot_encoder", arguments, [table], otherwise, threads)
 
     return make
 
@@ -133,7 +136,12 @@ def _joined_rows(categories: HostArray, otherwise: Writer, *, is_complete: bool)
 
 
 def _by_rows(
-    info: KernelInfo, otherwise: Writer, task: str, arguments: tuple[int | float, ...], columns: Sequence[HostArray] | None
+    info: KernelInfo,
+    otherwise: Writer,
+    task: str,
+    arguments: type[TaskArguments],
+    options: tuple[int | float, ...],
+    columns: Sequence[HostArray] | None,
 ) -> MakeWriter | None:
     """How rows of float32 are written by a task.
 
@@ -141,8 +149,9 @@ def _by_rows(
         info: the node.
         otherwise: the writer of others.
         task: its name.
-        arguments: what it takes behind sizes.
-        columns: numbers for each column, or one for all, which it takes there; None for none.
+        arguments: its class of arguments.
+        options: the last of them.
+        columns: numbers for each column, or one for all, which are the arguments before these; None for none.
     """
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
@@ -155,8 +164,8 @@ def _by_rows(
         if columns is not None and columns[0].size not in {1, width}:
             return otherwise
         spread = [np.ascontiguousarray(np.broadcast_to(column, width)) for column in columns or ()]
-        sizes = (x.size // width, width)
-        return _KeepingWriter(task, (*sizes, *spread, *arguments), spread, otherwise, threads_for(x.size))
+        words = (Operand(0), Operand(1), x.size // width, width, *spread, *options)
+        return _KeepingWriter(task, arguments.of_words(words), spread, otherwise, threads_for(x.size))
 
     return make
 
@@ -165,7 +174,7 @@ class _KeepingWriter(TaskWriter):
     """Keeps what its arguments point at."""
 
     def __init__(
-        self, task: str, arguments: tuple[Any, ...], numbers: Sequence[HostArray], otherwise: Writer, threads: int
+        self, task: str, arguments: TaskArguments, numbers: Sequence[HostArray], otherwise: Writer, threads: int
     ) -> None:
         self._numbers = numbers
-        super().__init__(MODULE, task, raw_arguments((0, 1), arguments), otherwise, threads)
+        super().__init__(MODULE, task, arguments, otherwise, threads)

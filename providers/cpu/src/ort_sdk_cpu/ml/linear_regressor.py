@@ -11,17 +11,18 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.linear import regressor_of
 from ort_sdk.opset.ml.scores import post_transform
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
 
+from .arguments.linear import MODULE, WORKSPACE_VECTORS, LinearModel
+
 __all__: list[str] = []
 
-MODULE, TASK = "classifiers", "linear_classifier"
+TASK = "linear"
 MOST_WORK = 1 << 18
 """Multiplications from which products of matrices are faster."""
-ROOM = 17
-"""Vectors of 8 float64 that the task needs besides one for each target."""
 
 
 @bindable("LinearRegressor", domain="ai.onnx.ml")
@@ -56,8 +57,25 @@ class _RegressorWriter(TaskWriter):
 
     def __init__(self, coefficients: HostArray, intercepts: HostArray, rows: int, otherwise: Writer) -> None:
         targets, features = coefficients.shape
-        room = np.empty(8 * (targets + ROOM))
-        self._kept = (coefficients, intercepts, room)
-        model = (coefficients, intercepts, features, targets, 0, 0, room)
-        arguments = (*model, rows, features * 4, 0, targets, 0, 0, 0, 0, 0, math.nan, 0)
-        super().__init__(MODULE, TASK, raw_arguments((0, 1, None), arguments), otherwise)
+        workspace = np.empty((targets + WORKSPACE_VECTORS) * VECTOR, np.uint8)
+        self._kept = (coefficients, intercepts, workspace)
+        arguments = LinearModel(
+            x=Operand(0),
+            scores=Operand(1),
+            labels=0,
+            workspace=workspace,
+            rows=rows,
+            x_stride=features * FLOAT,
+            targets=targets,
+            transform=0,
+            decision=0,
+            decision_score=0,
+            expands=0,
+            limit=math.nan,
+            classes=0,
+            coefficients=coefficients,
+            intercepts=intercepts,
+            features=features,
+            score_count=targets,
+        )
+        super().__init__(MODULE, TASK, arguments, otherwise)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,122 +11,59 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.ml.linear import LinearClassifier
-from ort_sdk.opset.ml.tree_ensemble import TreeClassifier, TreeRegressor
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk.opset.ml.tree_ensemble import TreeRegressor
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
-from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 from ort_sdk_cpu.platform import libraries
 
-from .scored_rows import PlansByShape, places_of_outputs
-from .tree_layout import Ranks, TreeTable
+from .arguments.ranks import MODULE as RANKS
+from .arguments.ranks import SplitRanks
+from .scored_model import TRANSFORMS, LinearTask, Model, ScoredModel, TreeTask
+from .scored_rows import PlansByShape, operands_of_outputs
+from .select import Algorithm, ScoringProblem, select_algorithm
+from .tree_layout import Ranks
 
 __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
-MODULE = "classifiers"
-RANKS = "ranks"
-"""A task, and the module that it is alone in."""
-KINDS = "q" * 19 + "f" + "q" * 6
-WORK_PER_THREAD = 3 << 7
-"""Walks down a tree that take some times as long as waking a thread up."""
-PRODUCTS_PER_WALK = 4
-"""Products of 16 features that take about as long as one."""
-ELEMENTS_OF_WORK = 1 << 5
-"""About as many elements of other tasks take as long as one of these."""
-ROWS_AT_ONCE = 32
-"""As in the compiled module."""
 RANK_WORK = 1 << 3
-"""Elements of a few instructions each that finding a rank takes as long as."""
-RANKED_BYTES = 1 << 20
-"""Ranks that a program keeps memory for."""
-_AGGREGATES = {"SUM": 0, "AVERAGE": 1, "MIN": 2, "MAX": 3}
-_TRANSFORMS = {"NONE": 0, "SOFTMAX": 1, "LOGISTIC": 2}
-
-Model = TreeClassifier | TreeRegressor | LinearClassifier
+"""Elements of a few instructions each that finding a rank takes as long as: a binary search of some ten steps."""
+MAX_RANKED_BYTES = 1 << 20
+"""Ranks that a program keeps memory for; more are computed into memory of the run."""
 
 
-class _Task:
-    """A model as its task reads it. For any number of threads at once.
-
-    Args:
-        model: the shared set's function.
-        ranks: of an ensemble that reads them in place of numbers.
-    """
-
-    def __init__(self, model: Model, ranks: Ranks | None) -> None:
-        self.model, self.ranks = model, ranks
-        self.classifies = not isinstance(model, TreeRegressor)
-        labels = np.zeros(1) if isinstance(model, TreeRegressor) else model.labels
-        self.has_names = labels.dtype == object
-        """Whether labels are strings: the task gives their positions."""
-        self.labels = np.arange(labels.size) if self.has_names else labels.astype(np.int64)
-        transform = _TRANSFORMS[model.post_transform]
-        if isinstance(model, LinearClassifier):
-            self.name, self.features, self.targets = "linear_classifier", model.linear.coefficients.shape[0], labels.size
-            scores = model.linear.intercepts.size
-            coefficients = np.ascontiguousarray(model.linear.coefficients.T)
-            self._places: tuple[Any, ...] = (coefficients, model.linear.intercepts, self.features, scores, 0)
-            self._sizes = (0, self.targets, 0, transform)
-            decision = (3, 0, 1, 0.0) if model.is_binary else (1, 0, 0, math.nan)
-            self._rest: tuple[Any, ...] = (*decision, *[0] * 6)
-            self.work = max(1, scores * -(-self.features // 16) // PRODUCTS_PER_WALK)
-            self._room = 8 * (self.targets + 17)
-            return
-        splits = model.sums.trees.nodes.splits.astype(np.float32) if ranks is None else ranks.of_nodes
-        table = TreeTable(model.sums, model.base, splits)
-        self.name, self.features, self.targets = "trees", model.sums.trees.nodes.feature_count, table.base.size
-        self._places = (table.nodes, table.roots, table.starts, table.votes, table.base)
-        self._sizes = (table.roots.size, self.targets, _AGGREGATES[model.sums.aggregate], transform)
-        counts = (table.nodes.size, self.features, table.votes.size)
-        self._rest = (*_decision(model), table.ways, table.form, table.flags, *counts)
-        self.work, self._room = table.roots.size, self.targets * ROWS_AT_ONCE
-
-    def takes(self, x: HostArray) -> bool:
-        """Whether rows are as the task, or the shared set, wants them, and worth loading it."""
-        width_fits = x.ndim == 2 and (x.shape[1] >= self.features if self.name == "trees" else x.shape[1] == self.features)
-        return width_fits and is_worth_a_task(len(x) * self.work * ELEMENTS_OF_WORK, MODULE, self.name)
-
-    def threads(self, rows: int) -> int:
-        """Threads worth waking up."""
-        worth: int = rows * self.work // WORK_PER_THREAD
-        return max(1, min(libraries.thread_count(), rows, worth))
-
-    def room_for(self, threads: int) -> int:
-        """float64 numbers of working memory."""
-        return threads * self._room
-
-    def arguments(self, rows: int, width: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """What follows rows, scores and labels, before and behind the working memory."""
-        x_row = 4 * (width if self.ranks is None else self.features)
-        return (*self._places, self.labels), (rows, x_row, *self._sizes, *self._rest)
-
-
-def _decision(model: TreeClassifier | TreeRegressor) -> tuple[int, int, int, float]:
-    """How the winner is found, by which score, whether scores are made of it, and its limit."""
-    if isinstance(model, TreeRegressor):
-        return 0, 0, 0, math.nan
-    decision = model.decision
-    if decision is None:
-        return 1, 0, 0, math.nan
-    return 3 if decision.is_probability else 2, decision.column, int(model.expands), decision.limit
-
-
-def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
-    """The task; None where rows or scores are of other types than it knows, or what follows is."""
-    if not isinstance(compute, Model) or not libraries.numba().is_usable or compute.post_transform not in _TRANSFORMS:
+def _task_of(info: KernelInfo, compute: Any) -> ScoredModel | None:
+    """The model as its task reads it; None where NumPy computes it."""
+    if not isinstance(compute, Model) or not libraries.numba().is_usable:
         return None
     output = info.output_element_type(0 if isinstance(compute, TreeRegressor) else 1)
-    if output not in {TensorElementType.FLOAT, None}:
-        return None
-    is_float = info.input_element_type(0) is TensorElementType.FLOAT
+    known = {
+        "x_is_float32": info.input_element_type(0) is TensorElementType.FLOAT,
+        "scores_are_float32": output in {TensorElementType.FLOAT, None},
+        "has_transform": compute.post_transform in TRANSFORMS,
+    }
     if isinstance(compute, LinearClassifier):
-        return _Task(compute, None) if is_float else None
-    if is_float and _are_float32(compute.sums.trees.nodes.splits):
-        return _Task(compute, None)
-    ranks = Ranks(compute.sums.trees.nodes)
-    return _Task(compute, ranks) if ranks.are_exact else None
+        is_linear = select_algorithm(ScoringProblem(is_of_trees=False, **known)) is Algorithm.LINEAR
+        return LinearTask(compute) if is_linear else None
+    nodes = compute.sums.trees.nodes
+    ranks = None if known["x_is_float32"] and _are_float32(nodes.splits) else Ranks(nodes)
+    found = select_algorithm(
+        ScoringProblem(
+            is_of_trees=True,
+            **known,
+            splits_are_float32=ranks is None,
+            ranks_are_exact=ranks is None or ranks.are_exact,
+        )
+    )
+    return None if found is Algorithm.NUMPY else TreeTask(compute, ranks)
+
+
+def _ranks_of(task: ScoredModel) -> Ranks | None:
+    """Those that its rows are turned into; None for rows that it reads as they are."""
+    return task.ranks if isinstance(task, TreeTask) else None
 
 
 def _are_float32(values: HostArray) -> bool:
@@ -147,10 +83,11 @@ def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x = inputs[0]
         if not task.takes(x):
             return write
-        if task.ranks is None:
+        ranks = _ranks_of(task)
+        if ranks is None:
             return _ModelWriter(task, x, len(outputs), write)
-        is_bound = x.dtype == np.float64 and len(x) * task.features * 4 <= RANKED_BYTES
-        return _RankedWriter(task, task.ranks, x, len(outputs), write) if is_bound else by_call
+        is_bound = x.dtype == np.float64 and len(x) * task.features * 4 <= MAX_RANKED_BYTES
+        return _RankedWriter(task, ranks, x, len(outputs), write) if is_bound else by_call
 
     make.task = task  # type: ignore[attr-defined]
     return make
@@ -166,13 +103,13 @@ class _ModelWriter(TaskWriter):
         otherwise: writes what is not contiguous.
     """
 
-    def __init__(self, task: _Task, x: HostArray, outputs: int, otherwise: Writer) -> None:
+    def __init__(self, task: ScoredModel, x: HostArray, outputs: int, otherwise: Writer) -> None:
         threads = task.threads(len(x))
-        room = np.empty(task.room_for(threads))
-        self._kept = (task, room)
-        before, behind = task.arguments(*x.shape)
-        places = places_of_outputs(outputs, classifies=task.classifies)
-        super().__init__(MODULE, task.name, raw_arguments(places, (*before, room, *behind)), otherwise, threads)
+        workspace = np.empty(task.workspace_for(threads))
+        self._kept = (task, workspace)
+        operands = (Operand(0), *operands_of_outputs(outputs, classifies=task.classifies))
+        arguments = task.arguments.of_words((*operands, workspace, *task.words(*x.shape)))
+        super().__init__(task.module, task.task, arguments, otherwise, threads)
 
 
 class _RankedWriter:
@@ -186,11 +123,11 @@ class _RankedWriter:
         otherwise: writes what is not contiguous.
     """
 
-    def __init__(self, task: _Task, ranks: Ranks, x: HostArray, outputs: int, otherwise: Writer) -> None:
+    def __init__(self, task: ScoredModel, ranks: Ranks, x: HostArray, outputs: int, otherwise: Writer) -> None:
         self._ranked = np.empty((len(x), task.features), np.float32)
         self._otherwise = otherwise
-        arguments, threads = _rank_arguments(ranks, *x.shape)
-        self._rank = TaskWriter(RANKS, RANKS, raw_arguments((0, 1), arguments), otherwise, threads)
+        arguments = _rank_arguments(ranks, Operand(0), Operand(1), x.shape)
+        self._rank = TaskWriter(RANKS, "split_ranks", arguments, otherwise, _rank_threads(ranks, len(x)))
         self._write = _ModelWriter(task, self._ranked, outputs, otherwise)
 
     def __call__(self, x: HostArray, *outputs: HostArray | None) -> None:
@@ -207,10 +144,14 @@ class _RankedWriter:
         return None if calls[0] is None or calls[1] is None else in_turn([calls[0], calls[1]])
 
 
-def _rank_arguments(ranks: Ranks, rows: int, width: int) -> tuple[tuple[Any, ...], int]:
-    """What follows rows and their ranks; and threads worth waking up."""
-    features, arrays = ranks.starts.size - 1, (ranks.starts, ranks.splits)
-    return (*arrays, rows, width * 8, features, ranks.splits.size), threads_for(rows * features * RANK_WORK)
+def _rank_arguments(ranks: Ranks, x: Any, out: Any, shape: Sequence[int]) -> SplitRanks:
+    rows, width = shape
+    return SplitRanks(x, out, ranks.starts, ranks.splits, rows, width * 8, ranks.features, ranks.splits.size)
+
+
+def _rank_threads(ranks: Ranks, rows: int) -> int:
+    """Threads worth waking up."""
+    return threads_for(rows * ranks.features * RANK_WORK)
 
 
 @made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
@@ -231,27 +172,26 @@ class _Plan:
 
     function: Callable[..., None]
     threads: int
-    room: int
-    """float64 numbers of working memory."""
-    before: tuple[Any, ...]
-    """Arguments before it."""
-    behind: tuple[Any, ...]
+    workspace: int
+    """float64 numbers."""
+    words: tuple[Any, ...]
+    """Arguments behind it."""
 
 
-def _plan(task: _Task, rows: int, width: int) -> _Plan:
+def _plan(task: ScoredModel, rows: int, width: int) -> _Plan:
     from ort_sdk_cpu.jit.task import task_function
 
     threads = task.threads(rows)
-    before, behind = task.arguments(rows, width)
-    return _Plan(task_function(MODULE, task.name, KINDS), threads, task.room_for(threads), before, behind)
+    return _Plan(task_function(task.module, task.task), threads, task.workspace_for(threads), task.words(rows, width))
 
 
-def _call_of(task: _Task) -> Callable[..., Any]:
+def _call_of(task: ScoredModel) -> Callable[..., Any]:
     """A task as a call on a run's rows."""
     names = task.model.labels if task.has_names else None  # type: ignore[union-attr]
     plans = PlansByShape(task.takes, lambda x: _plan(task, *x.shape))
-    targets, empty, float_type = task.targets, np.empty, np.float32
-    rank = None if task.ranks is None else _ranking(task.ranks)
+    targets, of_words, empty, float_type = task.targets, task.arguments.of_words, np.empty, np.float32
+    ranks = _ranks_of(task)
+    rank = None if ranks is None else _ranking(ranks)
 
     def call(x: HostArray) -> Any:
         plan = plans.get(x.shape) or plans.made_for(x)
@@ -260,9 +200,9 @@ def _call_of(task: _Task) -> Callable[..., Any]:
         rows = len(x)
         if rank is not None:
             x = rank(x)
-        scores, room = empty((rows, targets), float_type), empty(plan.room)
+        scores, workspace = empty((rows, targets), float_type), empty(plan.workspace)
         labels = empty(rows, np.int64) if task.classifies else None
-        plan.function(plan.threads, x, scores, labels, *plan.before, room, *plan.behind)
+        plan.function(plan.threads, of_words((x, scores, labels, workspace, *plan.words)))
         return scores if labels is None else (labels if names is None else names.take(labels), scores)
 
     return call
@@ -270,18 +210,16 @@ def _call_of(task: _Task) -> Callable[..., Any]:
 
 def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:
     """Ranks of rows of any type, compared as float64."""
-    features = ranks.starts.size - 1
 
     @functools.cache  # the code is loaded when it is needed
     def function() -> Callable[..., None]:
         from ort_sdk_cpu.jit.task import task_function
 
-        return task_function(RANKS, RANKS, "q" * 8)
+        return task_function(RANKS, "split_ranks")
 
     def rank(x: HostArray) -> HostArray:
-        wide, found = np.ascontiguousarray(x, np.float64), np.empty((len(x), features), np.float32)
-        arguments, threads = _rank_arguments(ranks, *x.shape)
-        function()(threads, wide, found, *arguments)
+        wide, found = np.ascontiguousarray(x, np.float64), np.empty((len(x), ranks.features), np.float32)
+        function()(_rank_threads(ranks, len(x)), _rank_arguments(ranks, wide, found, x.shape))
         return found
 
     return rank

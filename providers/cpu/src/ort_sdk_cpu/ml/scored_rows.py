@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.jit.arguments import Operand
 
-__all__ = ["PlansByShape", "places_of_outputs"]
+__all__ = ["PlansByShape", "operands_of_outputs"]
 
 SHAPES = 16
 """Shapes of rows whose plans are kept."""
@@ -37,11 +38,11 @@ class PlansByShape(dict[tuple[int, ...], Plan]):
         return plan
 
 
-def places_of_outputs(count: int, *, classifies: bool) -> tuple[int | None, ...]:
-    """Arrays of a node by position, in the order of a task's first arguments: rows, scores and labels.
+def operands_of_outputs(count: int, *, classifies: bool) -> tuple[int, int]:
+    """Scores and labels among a writer's arrays; 0 for those that are not written.
 
     Args:
         count: outputs that are written; a classifier's first are the labels.
         classifies: whether there are labels.
     """
-    return (0, 2 if count > 1 else None, 1) if classifies else (0, 1, None)
+    return (Operand(2) if count > 1 else 0, Operand(1)) if classifies else (Operand(1), 0)

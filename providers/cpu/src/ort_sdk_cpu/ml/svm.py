@@ -10,24 +10,24 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.scores import expand_binary, transform_rows
 from ort_sdk.opset.ml.svm import Kernel, Machine
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform import libraries
 
-from .scored_rows import PlansByShape, places_of_outputs
+from .arguments.svm import MODULE, SupportVectorMachine
+from .scored_rows import PlansByShape, operands_of_outputs
 
 __all__: list[str] = []
 
 DOMAIN = "ai.onnx.ml"
-MODULE, NAME = "support_vectors", "machine"
-KINDS = "q" * 18 + "ff"
+NAME = "svm"
 _LANES = 16
 _CODES = {"LINEAR": 0, "POLY": 1, "RBF": 2, "SIGMOID": 3}
-_SCORES, _SIGN, _BOTH, _PROBABILITIES = range(4)
-"""As in the compiled module."""
+_SCORES, _SIGN, _BINARY, _PROBABILITIES = range(4)
+"""Values of ``output`` of the task's arguments."""
 ROUND_WORK = 1 << 9
 """Products that a class's probability takes as long as."""
 ELEMENTS_OF_WORK = 1 << 3
@@ -62,12 +62,12 @@ class _Task:
         self.arrays = (supports, weights, np.ascontiguousarray(machine.rho), numbers, pairs.astype(np.float32))
         """What the task reads beside rows."""
         self._classes, self._finish = labels.size, _finish_of(machine)
-        self.columns = {_BOTH: 2, _PROBABILITIES: labels.size}.get(self._finish, scores)
+        self.columns = {_BINARY: 2, _PROBABILITIES: labels.size}.get(self._finish, scores)
         gamma = -kernel.gamma if kernel.kind == "RBF" else kernel.gamma
         settings = (_CODES[kernel.kind], max(int(kernel.degree), 1), self._finish)
         self._settings = (*settings, float(gamma), float(kernel.coef0))
         coupled = (labels.size + 2) * labels.size * 8 if self._finish == _PROBABILITIES else 0
-        self._room = (self._filled + 2 * _whole(scores)) * 4 + _whole(coupled)
+        self._thread_bytes = (self._filled + 2 * _whole(scores)) * 4 + _whole(coupled)
 
     def work(self, x: HostArray) -> int:
         """Products for rows; 0 for other arrays."""
@@ -83,13 +83,13 @@ class _Task:
         """Threads worth waking up."""
         return max(1, min(libraries.thread_count(), len(x), self.work(x) // WORK_PER_THREAD))
 
-    def room_for(self, threads: int) -> int:
-        """Bytes of working memory."""
-        return threads * self._room
+    def workspace_for(self, threads: int) -> int:
+        """Bytes of workspace."""
+        return threads * self._thread_bytes
 
-    def arguments(self, rows: int) -> tuple[int | float, ...]:
-        """What follows the working memory."""
-        return (rows, self.features, self._filled, self._scores, self._classes, self._room, *self._settings)
+    def words(self, rows: int) -> tuple[int | float, ...]:
+        """What the task's arguments have behind the workspace."""
+        return (rows, self.features, self._filled, self._scores, self._classes, self._thread_bytes, *self._settings)
 
     def transformed(self, scores: HostArray) -> HostArray:
         """The node's scores of those that the task gives."""
@@ -112,7 +112,7 @@ def _finish_of(machine: Machine) -> int:
         return _SIGN if machine.is_one_class else _SCORES
     if machine.coupling is not None:
         return _PROBABILITIES
-    return _BOTH if machine.labels.size == 2 and machine.post_transform == "NONE" else _SCORES
+    return _BINARY if machine.labels.size == 2 and machine.post_transform == "NONE" else _SCORES
 
 
 def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
@@ -175,10 +175,11 @@ class _MachineWriter(TaskWriter):
 
     def __init__(self, task: _Task, x: HostArray, outputs: int, otherwise: Writer) -> None:
         threads = task.threads(x)
-        room = np.empty(task.room_for(threads), np.uint8)
-        self._kept = (task, room)
-        places = places_of_outputs(outputs, classifies=task.machine.labels is not None)
-        super().__init__(MODULE, NAME, raw_arguments(places, (*task.arrays, room, *task.arguments(len(x)))), otherwise, threads)
+        workspace = np.empty(task.workspace_for(threads), np.uint8)
+        self._kept = (task, workspace)
+        operands = (Operand(0), *operands_of_outputs(outputs, classifies=task.machine.labels is not None))
+        arguments = SupportVectorMachine.of_words((*operands, *task.arrays, workspace, *task.words(len(x))))
+        super().__init__(MODULE, NAME, arguments, otherwise, threads)
 
 
 class _Plan(NamedTuple):
@@ -186,16 +187,17 @@ class _Plan(NamedTuple):
 
     function: Callable[..., None]
     threads: int
-    room: int
-    """Bytes of working memory."""
-    arguments: tuple[int | float, ...]
+    workspace: int
+    """Bytes."""
+    words: tuple[int | float, ...]
+    """Arguments behind it."""
 
 
 def _plan(task: _Task, x: HostArray) -> _Plan:
     from ort_sdk_cpu.jit.task import task_function
 
     threads = task.threads(x)
-    return _Plan(task_function(MODULE, NAME, KINDS), threads, task.room_for(threads), task.arguments(len(x)))
+    return _Plan(task_function(MODULE, NAME), threads, task.workspace_for(threads), task.words(len(x)))
 
 
 def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
@@ -209,7 +211,9 @@ def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
             return NotImplemented
         rows = len(x)
         scores, labels = np.empty((rows, task.columns), np.float32), np.empty(rows, np.int64) if classifies else None
-        plan.function(plan.threads, x, scores, labels, *task.arrays, scratch.room(MODULE, plan.room), *plan.arguments)
+        workspace = scratch.room(MODULE, plan.workspace)
+        words = (x, scores, labels, *task.arrays, workspace, *plan.words)
+        plan.function(plan.threads, SupportVectorMachine.of_words(words))
         if labels is None:
             return scores
         return labels if names is None else names.take(labels), task.transformed(scores)

@@ -37,6 +37,7 @@ class Ranks:
         is_new = np.ones(order.size, dtype=np.bool_)
         is_new[1:] = (features[1:] != features[:-1]) | (splits[1:] != splits[:-1])
         self.splits = splits[is_new]
+        self.features = nodes.feature_count
         self.starts = np.searchsorted(features[is_new], np.arange(nodes.feature_count + 1)).astype(np.int64)
         """Where each feature's splits begin, and where the last one's end."""
         ranks = 2 * (np.cumsum(is_new) - 1 - self.starts[features]) + 1
@@ -73,15 +74,15 @@ class TreeTable:
         counts = np.bincount(trees.vote_nodes, minlength=nodes.features.size)
         self.starts = np.zeros(nodes.features.size + 1, np.int32)
         np.cumsum(counts, out=self.starts[1:])
-        self.form = self._form(nodes.is_leaf, counts) if self.ways else _IN_TABLE
+        self.leaf_votes = self._leaf_votes(nodes.is_leaf, counts) if self.ways else _IN_TABLE
         """How many votes each leaf has, 0 if that differs; -1 if the nodes themselves have them."""
-        if self.form != _IN_TABLE:
+        if self.leaf_votes != _IN_TABLE:
             first = self.starts[:-1][nodes.is_leaf]
-            own = self.votes["weight"][first].astype(np.float32) if self.form == _IN_LEAVES else first.view(np.float32)
+            own = self.votes["weight"][first].astype(np.float32) if self.leaf_votes == _IN_LEAVES else first.view(np.float32)
             self.nodes["split"][nodes.is_leaf] = own
         self.base = np.ascontiguousarray(base, np.float64)
 
-    def _form(self, is_leaf: HostArray, counts: HostArray) -> int:
+    def _leaf_votes(self, is_leaf: HostArray, counts: HostArray) -> int:
         of_leaves = counts[is_leaf]
         if not of_leaves.size or counts[~is_leaf].any() or (of_leaves != of_leaves[0]).any():
             return _IN_TABLE

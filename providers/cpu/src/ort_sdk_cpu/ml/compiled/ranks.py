@@ -1,4 +1,8 @@
-"""Places of numbers among those that they are compared with: they compare as the numbers do."""
+"""Ranks of float64 features among the splits that trees compare them with.
+
+Ranks compare as the numbers do, and are exact in float32: trees of float64 are walked as those of float32 are, over nodes of half
+the size, after one binary search for each feature.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,18 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
+from ort_sdk_cpu.ml.arguments.ranks import SplitRanks
 from ort_sdk_cpu.simd.memory import read_f64, read_i64, write_f32
 
-__all__ = ["ranks"]
+__all__ = ["split_ranks"]
 
 
 @inner
 def _rank(value: float, splits: int, count: int) -> float:
     """Twice the count of splits below a number, and one more if it is one of them."""
-    if value != value:  # noqa: PLR0124 - not a number
+    if value != value:  # noqa: PLR0124 - NaN
         return value
+    # Without branches on what is compared, which could not be predicted.
     first, left = splits, count
     while left > 1:
         half = left // 2
@@ -32,17 +37,12 @@ def _rank(value: float, splits: int, count: int) -> float:
 
 
 @task
-def ranks(record: int, part: int, parts: int) -> None:
-    """Numbers' places among those that they are compared with.
-
-    Arguments: addresses of x, of the ranks (rows, features), float32, of where each feature's splits begin, with one more for the
-    end, int64, and of the splits, float64; rows, bytes from row to row of x, features. A row of x has as many float64 or more.
-    """
-    rows, features = argument(record, 4), argument(record, 6)
-    starts, splits = argument(record, 2), argument(record, 3)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        x, out = argument(record, 0) + row * argument(record, 5), argument(record, 1) + row * features * 4
+def split_ranks(args: SplitRanks, thread: int, threads: int) -> None:
+    """The rank of each feature of each row; each thread has a range of rows."""
+    rows, features = args.rows, args.features
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        x, out = args.x + row * args.x_stride, args.out + row * features * 4
         for feature in range(features):
-            first = read_i64(starts + feature * 8)
-            count = read_i64(starts + feature * 8 + 8) - first
-            write_f32(out + feature * 4, np.float32(_rank(read_f64(x + feature * 8), splits + first * 8, count)))
+            first = read_i64(args.starts + feature * 8)
+            count = read_i64(args.starts + feature * 8 + 8) - first
+            write_f32(out + feature * 4, np.float32(_rank(read_f64(x + feature * 8), args.splits + first * 8, count)))

@@ -1,15 +1,18 @@
-"""Support vector machines over rows of float32: scores, 16 support vectors at a time, votes and probabilities."""
+"""Support vector machines over rows of float32: scores, votes of pairs of classes, and probabilities.
+
+Kernel values are computed for 16 support vectors at a time, which are packed by features for that: each feature of a row meets a
+vector of them. Machines are LIBSVM's (Chang & Lin 2011), one against one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
+from ort_sdk_cpu.ml.arguments.svm import SupportVectorMachine
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add, splat_f32, subtract, zero_f32
 from ort_sdk_cpu.simd.math import exp_of_negative, sigmoid, tanh
 from ort_sdk_cpu.simd.memory import (
@@ -25,50 +28,53 @@ from ort_sdk_cpu.simd.memory import (
     write_i64,
 )
 
-__all__ = ["machine"]
+__all__ = ["svm"]
 
 _POLY, _RBF, _SIGMOID = 1, 2, 3
-_SIGN, _BOTH, _PROBABILITIES = 1, 2, 3
-_ROUNDS, _CLOSE, _LEAST = 100, 0.005, 1e-7
-_F64 = ir.DoubleType()
+"""Values of ``kernel``."""
+_SIGN, _BINARY, _PROBABILITIES = 1, 2, 3
+"""Values of ``output``."""
+_MAX_ITERATIONS, _TOLERANCE, _MIN_PROBABILITY = 100, 0.005, 1e-7
+"""LIBSVM's ``max_iter``, ``eps`` (over the number of classes) and ``min_prob``."""
 
 
 @inner
-def _values(record: int, x: int, supports: int) -> Any:
+def _kernel_values(args: SupportVectorMachine, x: int, supports: int) -> Any:
     """Kernel values of a row with 16 support vectors."""
-    features, step, kind = argument(record, 10), argument(record, 11) * 4, argument(record, 15)
+    stride, kind = args.vectors * 4, args.kernel
     total = zero_f32()
-    for feature in range(features):
-        own, other = broadcast_f32(x + feature * 4), load_f32(supports + feature * step)
+    for feature in range(args.features):
+        own, other = broadcast_f32(x + feature * 4), load_f32(supports + feature * stride)
         if kind == _RBF:
             own = subtract(own, other)
             other = own
         total = fused_multiply_add(own, other, total)
-    gamma = splat_f32(number(record, 18))
+    gamma = splat_f32(args.gamma)
     if kind == _RBF:
         return exp_of_negative(multiply(total, gamma))
     if kind == _POLY:
-        base = fused_multiply_add(total, gamma, splat_f32(number(record, 19)))
+        base = fused_multiply_add(total, gamma, splat_f32(args.coefficient))
         total = base
-        for _ in range(1, argument(record, 16)):
+        for _ in range(1, args.degree):
             total = multiply(total, base)
     elif kind == _SIGMOID:
-        total = tanh(fused_multiply_add(total, gamma, splat_f32(number(record, 19))))
+        total = tanh(fused_multiply_add(total, gamma, splat_f32(args.coefficient)))
     return total
 
 
 @inner
-def _score(record: int, x: int, values: int, found: int) -> None:
-    """Scores of a row: weighted sums of kernel values, and what is added."""
-    supports, weights, vectors, scores = argument(record, 3), argument(record, 4), argument(record, 11), argument(record, 12)
-    for place in range(0, vectors * 4, 64):
-        store_f32(values + place, _values(record, x, supports + place))
-    for score in range(scores):
+def _score(args: SupportVectorMachine, x: int, values: int, scores: int) -> None:
+    """Scores of a row: weighted sums of kernel values, plus rho."""
+    # The kernel values are kept: each is weighted anew for every pair of classes.
+    row_bytes = args.vectors * 4
+    for offset in range(0, row_bytes, 64):
+        store_f32(values + offset, _kernel_values(args, x, args.supports + offset))
+    for score in range(args.score_count):
         total = zero_f32()
-        for place in range(0, vectors * 4, 64):
-            total = fused_multiply_add(load_f32(values + place), load_f32(weights + score * vectors * 4 + place), total)
-        own = np.float64(reduce_add(total)) + read_f64(argument(record, 5) + score * 8)
-        write_f32(found + score * 4, np.float32(own))
+        for offset in range(0, row_bytes, 64):
+            total = fused_multiply_add(load_f32(values + offset), load_f32(args.weights + score * row_bytes + offset), total)
+        own = np.float64(reduce_add(total)) + read_f64(args.rho + score * 8)
+        write_f32(scores + score * 4, np.float32(own))
 
 
 @inner
@@ -88,25 +94,25 @@ def _winner(scores: int, classes: int) -> int:
 
 
 @inner
-def _pairwise(record: int, scores: int, found: int) -> None:
-    """How likely the first class of each pair is, beside the second."""
-    pairs, slopes = argument(record, 12), argument(record, 7)
-    for place in range(0, pairs, 16):
-        left = pairs - place
-        shift = load_f32_first(slopes + (pairs + place) * 4, left)
-        value = fused_multiply_add(load_f32_first(scores + place * 4, left), load_f32_first(slopes + place * 4, left), shift)
-        store_f32(found + place * 4, sigmoid(subtract(zero_f32(), value)))
+def _pairwise(args: SupportVectorMachine, scores: int, out: int) -> None:
+    """Probabilities of the first class of each pair against the second, by logistic functions of scores (Platt 1999)."""
+    pairs, slopes = args.score_count, args.coupling
+    for pair in range(0, pairs, 16):
+        left = pairs - pair
+        shift = load_f32_first(slopes + (pairs + pair) * 4, left)
+        value = fused_multiply_add(load_f32_first(scores + pair * 4, left), load_f32_first(slopes + pair * 4, left), shift)
+        store_f32(out + pair * 4, sigmoid(subtract(zero_f32(), value)))
 
 
 @inner
-def _fill(matrix: int, likely: int, classes: int) -> None:
-    """The matrix of the products of both likelihoods of each pair, negative, with sums of squares on the diagonal."""
-    for place in range(0, classes * classes * 8, 8):
-        write_f64(matrix + place, 0.0)
+def _fill(matrix: int, pairwise: int, classes: int) -> None:
+    """The matrix Q of Wu, Lin and Weng: minus the product of both probabilities of each pair, sums of squares on the diagonal."""
+    for offset in range(0, classes * classes * 8, 8):
+        write_f64(matrix + offset, 0.0)
     for first in range(classes):
         for second in range(first + 1, classes):
-            share = min(max(np.float64(read_f32(likely)), _LEAST), 1 - _LEAST)
-            likely += 4
+            share = min(max(np.float64(read_f32(pairwise)), _MIN_PROBABILITY), 1 - _MIN_PROBABILITY)
+            pairwise += 4
             write_f64(matrix + (first * classes + second) * 8, -share * (1 - share))
             write_f64(matrix + (second * classes + first) * 8, -share * (1 - share))
             own, other = matrix + first * (classes + 1) * 8, matrix + second * (classes + 1) * 8
@@ -115,8 +121,8 @@ def _fill(matrix: int, likely: int, classes: int) -> None:
 
 
 @inner
-def _product(matrix: int, p: int, qp: int, classes: int) -> float:
-    """The matrix times p, and that times p."""
+def _quadratic_form(matrix: int, p: int, qp: int, classes: int) -> float:
+    """Q p, which is written, and p Q p."""
     total = 0.0
     for row in range(classes):
         value = 0.0
@@ -128,8 +134,8 @@ def _product(matrix: int, p: int, qp: int, classes: int) -> float:
 
 
 @inner
-def _improve(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
-    """One round: each class in turn."""
+def _iterate(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
+    """One iteration: each class in turn."""
     for own in range(classes):
         diagonal, before = read_f64(matrix + own * (classes + 1) * 8), read_f64(qp + own * 8)
         step = (total - before) / diagonal
@@ -143,70 +149,60 @@ def _improve(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
 
 @inner
 def _couple(matrix: int, p: int, qp: int, classes: int) -> None:
-    """Probabilities that fit pairwise ones best, by the iteration of Wu, Lin and Weng (2004), as the shared set's."""
+    """Probabilities that fit pairwise ones best, by the iteration of Wu, Lin and Weng (2004)."""
+    # In float64, and with LIBSVM's bounds: how far the iteration goes is part of a model's results.
     for own in range(classes):
         write_f64(p + own * 8, 1.0 / classes)
-    for _ in range(max(_ROUNDS, classes)):
-        total, far = _product(matrix, p, qp, classes), 0.0
+    for _ in range(max(_MAX_ITERATIONS, classes)):
+        total, far = _quadratic_form(matrix, p, qp, classes), 0.0
         for own in range(classes):
             far = max(far, abs(read_f64(qp + own * 8) - total))
-        if far < _CLOSE / classes:
+        if far < _TOLERANCE / classes:
             break
-        _improve(matrix, p, qp, total, classes)
+        _iterate(matrix, p, qp, total, classes)
 
 
 @inner
-def _probabilities(record: int, scores: int, likely: int, out: int) -> None:
-    """Probabilities of the classes from a row's pair scores; working memory is behind the pairs' likelihoods."""
-    classes = argument(record, 13)
-    matrix = likely + (argument(record, 12) + 15) // 16 * 64
+def _probabilities(args: SupportVectorMachine, scores: int, pairwise: int, out: int) -> None:
+    """Probabilities of the classes from a row's pair scores; Q, p and Q p are behind the pairwise probabilities."""
+    classes = args.classes
+    matrix = pairwise + (args.score_count + 15) // 16 * 64
     p, qp = matrix + classes * classes * 8, matrix + (classes + 1) * classes * 8
-    _pairwise(record, scores, likely)
-    _fill(matrix, likely, classes)
+    _pairwise(args, scores, pairwise)
+    _fill(matrix, pairwise, classes)
     _couple(matrix, p, qp, classes)
     for own in range(classes):
         write_f32(out + own * 4, np.float32(read_f64(p + own * 8)))
 
 
 @inner
-def _finish(record: int, row: int, scores: int, likely: int) -> None:
-    """A row's scores as the node gives them."""
-    finish, count = argument(record, 17), argument(record, 12)
-    if finish == _PROBABILITIES:
-        _probabilities(record, scores, likely, argument(record, 1) + row * argument(record, 13) * 4)
-    elif finish == _BOTH:
+def _finish(args: SupportVectorMachine, row: int, scores: int, pairwise: int) -> None:
+    """Write a row's scores as the node gives them."""
+    output, count = args.output, args.score_count
+    if output == _PROBABILITIES:
+        _probabilities(args, scores, pairwise, args.scores + row * args.classes * 4)
+    elif output == _BINARY:
         score = read_f32(scores)
-        write_f32(argument(record, 1) + row * 8, -score)
-        write_f32(argument(record, 1) + row * 8 + 4, score)
+        write_f32(args.scores + row * 8, -score)
+        write_f32(args.scores + row * 8 + 4, score)
     else:
-        for place in range(0, count * 4, 4):
-            score = read_f32(scores + place)
-            if finish == _SIGN:
+        for index in range(count):
+            score = read_f32(scores + index * 4)
+            if output == _SIGN:
                 score = np.float32(1) if score > np.float32(0) else np.float32(-1)
-            write_f32(argument(record, 1) + row * count * 4 + place, score)
+            write_f32(args.scores + (row * count + index) * 4, score)
 
 
 @task
-def machine(record: int, part: int, parts: int) -> None:
-    """Labels and scores.
-
-    Arguments: addresses of x (rows, features), of the scores and the labels (0 for none), of support vectors (features, vectors),
-    weights (scores, vectors), what is added to scores, float64, the classes' labels, slopes and shifts of pairs (2, scores), and
-    working memory; rows, features, vectors (a multiple of 16, those that fill it without weight), scores, classes (0 for a
-    regressor), bytes of working memory per part: 4 for each vector, twice 4 for each score, whole vectors of 16 each, and for
-    probabilities 8 for each of (classes + 2) * classes numbers; the kernel (0: product, 1: power, 2: exponential of the squared
-    distance, 3: hyperbolic tangent); the power's exponent, from 1; what scores are given as (0: themselves, 1: their signs,
-    2: the one of two classes with its opposite before it, 3: probabilities of classes); gamma (minus gamma for 2), the number
-    added to products.
-    """
-    rows, features, classes = argument(record, 9), argument(record, 10), argument(record, 13)
-    values = argument(record, 8) + part * argument(record, 14)
-    scores = values + argument(record, 11) * 4
-    likely = scores + (argument(record, 12) + 15) // 16 * 64
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        _score(record, argument(record, 0) + row * features * 4, values, scores)
-        if classes and argument(record, 2):
-            label = argument(record, 6) + _winner(scores, classes) * 8
-            write_i64(argument(record, 2) + row * 8, read_i64(label))
-        if argument(record, 1):
-            _finish(record, row, scores, likely)
+def svm(args: SupportVectorMachine, thread: int, threads: int) -> None:
+    """Labels and scores; each thread has a range of rows."""
+    rows, features, classes = args.rows, args.features, args.classes
+    values = args.workspace + thread * args.workspace_bytes
+    scores = values + args.vectors * 4
+    pairwise = scores + (args.score_count + 15) // 16 * 64
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        _score(args, args.x + row * features * 4, values, scores)
+        if classes and args.labels:
+            write_i64(args.labels + row * 8, read_i64(args.class_labels + _winner(scores, classes) * 8))
+        if args.scores:
+            _finish(args, row, scores, pairwise)

@@ -1,8 +1,6 @@
-"""Ensembles of decision trees, and linear classifiers, over rows of float32: labels of the classes that win, and scores.
+"""Ensembles of decision trees over rows of float32, by walking from node to node.
 
-Numbers of float64 come to ensembles as the `ranks` among splits, which compare as they do.
-
-Trees are walked eight at a time, as each step of a walk waits for the one before.
+float64 features come as their ranks among splits (``ranks``), which compare as they do.
 """
 
 from __future__ import annotations
@@ -10,72 +8,43 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
-from ort_sdk_cpu.simd.arithmetic import (
-    add,
-    divide,
-    fused_multiply_add,
-    maximum,
-    multiply,
-    reduce_add,
-    reduce_max,
-    splat_f32,
-    subtract,
-    zero_f32,
-)
-from ort_sdk_cpu.simd.math import exp_of_negative, sigmoid
-from ort_sdk_cpu.simd.memory import (
-    broadcast_f32,
-    load_f32,
-    load_f32_first,
-    read_f32,
-    read_f64,
-    read_i32,
-    read_i64,
-    store_f32,
-    store_f32_first,
-    write_f32,
-    write_f64,
-    write_i64,
-)
-from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or, select_less
-from ort_sdk_cpu.simd.shuffles import transpose_rows
+from ort_sdk_cpu.ml.arguments.trees import TreeEnsemble
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
+from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_f64, read_i32, read_i64, write_f64
 
-__all__ = ["linear_classifier", "trees"]
+from .scores import finish_row
 
-_NODE, _FEATURE, _SPLIT, _VOTE = 24, 16, 20, 16
+__all__ = ["tree_ensemble"]
+
+_FOUR_WAY_NODE, _FEATURE, _SPLIT, _VOTE = 24, 16, 20, 16
 """Bytes of a node of four ways, up to its feature and its split; bytes of a vote."""
-_TWO_WAYS, _OFFSET, _CHILDREN = 16, 4, 8
-"""Bytes of a node of two ways, up to its feature and its children, behind its split."""
+_TWO_WAY_NODE, _OFFSET, _CHILDREN = 16, 4, 8
+"""Bytes of a node of two ways, up to its feature and its children, behind its split: four of them fill a cache line."""
 _FOUR_WAY, _TWO_WAY = 0, 1
 _IN_LEAVES, _IN_TABLE = -1, 0
-"""Where votes are: one in each leaf, in place of a split; or where a table says. Else, how many each leaf has."""
-_FEWEST_COLUMNS = 8
-"""Rows from which a vector holds a number of each of them, for linear classifiers."""
+"""Values of ``leaf_votes``."""
 _ROWS = 32
-"""Rows for which votes are put together at a time."""
-_SUM, _AVERAGE, _MIN = 0, 1, 2
-_SOFTMAX, _LOGISTIC = 1, 2
-_COMPARED, _DECIDED, _FROM_PROBABILITY = 1, 2, 3
-_I64, _F64 = ir.IntType(64), ir.DoubleType()
+"""Rows whose votes are added up at a time: they and their sums stay in the first cache, while each tree is read once for all."""
+_AVERAGE, _MIN = 1, 2
+"""Values of ``aggregate``; below the first is the sum, above the second the maximum."""
 
 
 @inner
-def _next(x: int, node: int, _nodes: int, _flags: int) -> int:
-    """Where a node of four ways leads a row; a leaf leads to itself."""
+def _next_of_four(x: int, node: int, _nodes: int, _flags: int) -> int:
+    """Where a node of four ways leads: less, equal, greater, NaN. A leaf leads to itself."""
     feature, split = read_f32(x + read_i32(node + _FEATURE)), read_f32(node + _SPLIT)
-    outcome = int(feature >= split) + int(feature > split) + 3 * int(feature != feature)  # noqa: PLR0124 - not a number
+    outcome = int(feature >= split) + int(feature > split) + 3 * int(feature != feature)  # noqa: PLR0124 - NaN
     following: int = node + read_i32(node + outcome * 4)
     return following
 
 
 @inner
 def _next_of_two(x: int, node: int, _nodes: int, _flags: int) -> int:
-    """Where one of two ways leads: if the feature is at most the split, to its first child; if not, or if it is no number, on."""
+    """Where a node of two ways leads: to its first child if the feature is at most the split; else, or for NaN, to the second."""
+    # The outcome is an index, not a branch: which way a row goes cannot be predicted.
     outcome = int(not (read_f32(x + read_i32(node + _OFFSET)) <= read_f32(node)))
     following: int = node + read_i32(node + outcome * 4 + _CHILDREN)
     return following
@@ -83,17 +52,20 @@ def _next_of_two(x: int, node: int, _nodes: int, _flags: int) -> int:
 
 @inner
 def _next_by_flag(x: int, node: int, nodes: int, flags: int) -> int:
-    """The same where a flag of each node says whether what is no number leads to the first child."""
+    """The same where a flag of each node says whether NaN leads to the first child."""
     feature = read_f32(x + read_i32(node + _OFFSET))
     outcome = int(feature > read_f32(node))
-    if feature != feature:  # noqa: PLR0124 - not a number
-        outcome = 1 - read_i32(flags + (node - nodes) // _TWO_WAYS * 4)
+    if feature != feature:  # noqa: PLR0124 - NaN
+        outcome = 1 - read_i32(flags + (node - nodes) // _TWO_WAY_NODE * 4)
     following: int = node + read_i32(node + outcome * 4 + _CHILDREN)
     return following
 
 
 @inner
 def _eight(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
+    """A step of eight walks."""
+    # Each step of a walk waits for the load of the one before, some five cycles from the first cache and more from others: eight
+    # walks at a time hide that.
     return (
         step(xs[0], at[0], nodes, flags),
         step(xs[1], at[1], nodes, flags),
@@ -108,7 +80,9 @@ def _eight(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
 
 @inner
 def _ends(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
-    """Where eight walks end; looked at after every second step."""
+    """Where eight walks end."""
+    # Leaves lead to themselves, so that walks that are done wait for the others without a test of their own. All are compared
+    # after every second step only, at the price of a step more for ends at an odd depth.
     before = at
     at = _eight(step, xs, _eight(step, xs, at, nodes, flags), nodes, flags)
     while at != before:
@@ -118,109 +92,111 @@ def _ends(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
 
 
 @inner
-def _leaves(record: int, ways: int, xs: Any, at: Any) -> Any:
+def _leaves(args: TreeEnsemble, ways: int, xs: Any, at: Any) -> Any:
     """Addresses of the leaves that eight walks come to."""
-    nodes, flags = argument(record, 3), argument(record, 22)
     if ways == _TWO_WAY:
-        return _ends(_next_of_two, xs, at, nodes, flags)
+        return _ends(_next_of_two, xs, at, args.nodes, args.flags)
     if ways == _FOUR_WAY:
-        return _ends(_next, xs, at, nodes, flags)
-    return _ends(_next_by_flag, xs, at, nodes, flags)
+        return _ends(_next_of_four, xs, at, args.nodes, args.flags)
+    return _ends(_next_by_flag, xs, at, args.nodes, args.flags)
 
 
 @inner
 def _has_nan(x: int, count: int) -> bool:
-    """Whether some numbers are none, or infinite."""
+    """Whether some numbers are NaN, or infinite."""
+    # x * 0 is 0 but for those, and NaN stays in a sum.
     total = zero_f32()
-    for place in range(0, count, 16):
-        total = fused_multiply_add(load_f32_first(x + place * 4, count - place), zero_f32(), total)
+    for element in range(0, count, 16):
+        total = fused_multiply_add(load_f32_first(x + element * 4, count - element), zero_f32(), total)
     found: bool = reduce_add(total) != 0
     return found
 
 
 @inner
-def _add(place: int, weight: float, aggregate: int) -> None:
+def _add_vote(total: int, weight: float, aggregate: int) -> None:
     """Add a vote, or keep the least or the largest."""
-    before = read_f64(place)
+    before = read_f64(total)
     if aggregate <= _AVERAGE:
-        write_f64(place, before + weight)
+        write_f64(total, before + weight)
     elif aggregate == _MIN:
-        write_f64(place, min(before, weight))
+        write_f64(total, min(before, weight))
     else:
-        write_f64(place, max(before, weight))
+        write_f64(total, max(before, weight))
 
 
 @inner
-def _weight(leaf: int) -> float:
+def _leaf_weight(leaf: int) -> float:
     """The vote that stands in place of a leaf's split."""
     return np.float64(read_f32(leaf))
 
 
 @inner
-def _put(record: int, leaf: int, sums: int) -> None:
-    """Count a leaf's votes."""
-    aggregate, form = argument(record, 14), argument(record, 21)
-    if form == _IN_LEAVES:
-        _add(sums, _weight(leaf), aggregate)
+def _add_votes(args: TreeEnsemble, leaf: int, sums: int) -> None:
+    """Add a leaf's votes."""
+    if args.leaf_votes == _IN_LEAVES:
+        _add_vote(sums, _leaf_weight(leaf), args.aggregate)
         return
-    if form == _IN_TABLE:
-        size = _NODE if argument(record, 20) == _FOUR_WAY else _TWO_WAYS
-        starts = argument(record, 5) + (leaf - argument(record, 3)) // size * 4
+    if args.leaf_votes == _IN_TABLE:
+        size = _FOUR_WAY_NODE if args.ways == _FOUR_WAY else _TWO_WAY_NODE
+        starts = args.starts + (leaf - args.nodes) // size * 4
         first, end = read_i32(starts), read_i32(starts + 4)
     else:
         first = read_i32(leaf)
-        end = first + form
-    for place in range(argument(record, 6) + first * _VOTE, argument(record, 6) + end * _VOTE, _VOTE):
-        _add(sums + read_i64(place) * 8, read_f64(place + 8), aggregate)
+        end = first + args.leaf_votes
+    for vote in range(args.votes + first * _VOTE, args.votes + end * _VOTE, _VOTE):
+        _add_vote(sums + read_i64(vote) * 8, read_f64(vote + 8), args.aggregate)
 
 
 @inner
-def _root(record: int, tree: int) -> int:
+def _root(args: TreeEnsemble, tree: int) -> int:
     """Address of a tree's first node; the last tree's if there is none."""
-    found: int = argument(record, 3) + read_i32(argument(record, 4) + min(tree, argument(record, 12) - 1) * 4)
+    found: int = args.nodes + read_i32(args.roots + min(tree, args.trees - 1) * 4)
     return found
 
 
 @inner
-def _walk_row(record: int, x: int, ways: int, sums: int) -> None:
-    """The votes of all trees for a row: eight trees at a time."""
-    trees, adds = argument(record, 12), argument(record, 21) == _IN_LEAVES and argument(record, 14) <= _AVERAGE
+def _walk_row(args: TreeEnsemble, x: int, ways: int, sums: int) -> None:
+    """Add the votes of all trees for a row: eight trees at a time."""
+    trees, adds = args.trees, args.leaf_votes == _IN_LEAVES and args.aggregate <= _AVERAGE
     for tree in range(0, trees, 8):
-        a, b, c, d = _root(record, tree), _root(record, tree + 1), _root(record, tree + 2), _root(record, tree + 3)
-        e, f, g, h = _root(record, tree + 4), _root(record, tree + 5), _root(record, tree + 6), _root(record, tree + 7)
-        leaves = _leaves(record, ways, (x, x, x, x, x, x, x, x), (a, b, c, d, e, f, g, h))
+        a, b, c, d = _root(args, tree), _root(args, tree + 1), _root(args, tree + 2), _root(args, tree + 3)
+        e, f, g, h = _root(args, tree + 4), _root(args, tree + 5), _root(args, tree + 6), _root(args, tree + 7)
+        leaves = _leaves(args, ways, (x, x, x, x, x, x, x, x), (a, b, c, d, e, f, g, h))
         if adds and trees - tree >= 8:
-            first = (_weight(leaves[0]) + _weight(leaves[1])) + (_weight(leaves[2]) + _weight(leaves[3]))
-            second = (_weight(leaves[4]) + _weight(leaves[5])) + (_weight(leaves[6]) + _weight(leaves[7]))
+            # As a tree of sums, so that eight additions do not wait for each other.
+            first = (_leaf_weight(leaves[0]) + _leaf_weight(leaves[1])) + (_leaf_weight(leaves[2]) + _leaf_weight(leaves[3]))
+            second = (_leaf_weight(leaves[4]) + _leaf_weight(leaves[5])) + (_leaf_weight(leaves[6]) + _leaf_weight(leaves[7]))
             write_f64(sums, read_f64(sums) + (first + second))
         else:
             for lane in range(min(8, trees - tree)):
-                _put(record, leaves[lane], sums)
+                _add_votes(args, leaves[lane], sums)
 
 
 @inner
-def _behind(row: int, rows: int, x: int, x_row: int) -> Any:
-    """The row behind one, and its address: behind the last comes the first, in the next tree."""
+def _following(row: int, rows: int, x: int, stride: int) -> Any:
+    """The row that follows one, and its address: after the last comes the first, in the next tree."""
     if row + 1 < rows:
-        return row + 1, x + x_row
-    return 0, x - row * x_row
+        return row + 1, x + stride
+    return 0, x - row * stride
 
 
 @inner
-def _walk_rows(record: int, x: int, rows: int, ways: int, sums: int) -> None:
-    """The votes of all trees for some rows: eight rows in one tree at a time, the last along with the next tree's first."""
-    targets, x_row = argument(record, 13) * 8, argument(record, 11)
+def _walk_rows(args: TreeEnsemble, x: int, rows: int, ways: int, sums: int) -> None:
+    """Add the votes of all trees for some rows: eight rows in one tree at a time, the last along with the next tree's first."""
+    # One tree for all rows, and then the next: its nodes are loaded from memory once. Lanes that are over at the end of a tree go
+    # on with the next one, so that few rows keep all eight busy, too.
+    row_bytes, stride = args.targets * 8, args.x_stride
     row, tree = 0, 0
-    left = argument(record, 12) * rows
+    left = args.trees * rows
     while left > 0:
         at = row
-        b, xb = _behind(row, rows, x, x_row)
-        c, xc = _behind(b, rows, xb, x_row)
-        d, xd = _behind(c, rows, xc, x_row)
-        e, xe = _behind(d, rows, xd, x_row)
-        f, xf = _behind(e, rows, xe, x_row)
-        g, xg = _behind(f, rows, xf, x_row)
-        h, xh = _behind(g, rows, xg, x_row)
+        b, xb = _following(row, rows, x, stride)
+        c, xc = _following(b, rows, xb, stride)
+        d, xd = _following(c, rows, xc, stride)
+        e, xe = _following(d, rows, xd, stride)
+        f, xf = _following(e, rows, xe, stride)
+        g, xg = _following(f, rows, xf, stride)
+        h, xh = _following(g, rows, xg, stride)
         tb = tree + int(b == 0)
         tc = tb + int(c == 0)
         td = tc + int(d == 0)
@@ -229,244 +205,63 @@ def _walk_rows(record: int, x: int, rows: int, ways: int, sums: int) -> None:
         tg = tf + int(g == 0)
         th = tg + int(h == 0)
         roots = (
-            _root(record, tree),
-            _root(record, tb),
-            _root(record, tc),
-            _root(record, td),
-            _root(record, te),
-            _root(record, tf),
-            _root(record, tg),
-            _root(record, th),
+            _root(args, tree),
+            _root(args, tb),
+            _root(args, tc),
+            _root(args, td),
+            _root(args, te),
+            _root(args, tf),
+            _root(args, tg),
+            _root(args, th),
         )
-        leaves = _leaves(record, ways, (x, xb, xc, xd, xe, xf, xg, xh), roots)
+        leaves = _leaves(args, ways, (x, xb, xc, xd, xe, xf, xg, xh), roots)
         for lane in range(min(8, left)):
-            _put(record, leaves[lane], sums + at * targets)
+            _add_votes(args, leaves[lane], sums + at * row_bytes)
             at = at + 1 if at + 1 < rows else 0
-        row, x = _behind(h, rows, xh, x_row)
+        row, x = _following(h, rows, xh, stride)
         tree = th + int(row == 0)
         left -= 8
 
 
 @inner
-def _walk(record: int, x: int, rows: int, sums: int) -> None:
-    """The votes of all trees for some rows."""
-    ways = argument(record, 20)
-    if ways > _TWO_WAY and not _has_nan(x, rows * argument(record, 11) // 4):
+def _walk(args: TreeEnsemble, x: int, rows: int, sums: int) -> None:
+    """Add the votes of all trees for some rows."""
+    ways = args.ways
+    # Without NaN the flags need not be read, which are apart from the nodes. Whether there is one is seen by whole vectors.
+    if ways > _TWO_WAY and not _has_nan(x, rows * args.x_stride // 4):
         ways = _TWO_WAY
     if rows == 1:
-        _walk_row(record, x, ways, sums)
+        _walk_row(args, x, ways, sums)
     else:
-        _walk_rows(record, x, rows, ways, sums)
+        _walk_rows(args, x, rows, ways, sums)
 
 
 @inner
-def _together(record: int, aggregate: int, targets: int, sums: int) -> None:
-    """What the votes come to, with what each row starts with."""
-    base = argument(record, 7)
-    for target in range(targets):
+def _aggregate(args: TreeEnsemble, sums: int) -> None:
+    """What the votes of a row come to, with the base of its scores."""
+    for target in range(args.targets):
         value = read_f64(sums + target * 8)
-        if aggregate == _AVERAGE:
-            value /= argument(record, 12)
-        elif aggregate >= _MIN and np.isinf(value):
+        if args.aggregate == _AVERAGE:
+            value /= args.trees
+        elif args.aggregate >= _MIN and np.isinf(value):
             value = 0.0
-        write_f64(sums + target * 8, value + read_f64(base + target * 8))
-
-
-@inner
-def _winner(record: int, kind: int, targets: int, sums: int) -> int:
-    """The class of the highest score, or what the one score decides."""
-    if kind >= _DECIDED:
-        return int(read_f64(sums + argument(record, 17) * 8) > number(record, 19))
-    best = 0
-    for target in range(1, targets):
-        if read_f64(sums + target * 8) > read_f64(sums + best * 8):
-            best = target
-    return best
-
-
-@inner
-def _softmax(out: int, count: int) -> None:
-    largest, total = splat_f32(np.float32(-np.inf)), zero_f32()
-    for element in range(0, count, 16):
-        largest = maximum(load_f32_first_or(out + element * 4, min(count - element, 16), largest), largest)
-    shift = splat_f32(reduce_max(largest))
-    for element in range(0, count, 16):
-        left = min(count - element, 16)
-        power = exp_of_negative(subtract(load_f32_first(out + element * 4, left), shift))
-        total = add(total, first_lanes(power, left))
-        store_f32_first(out + element * 4, power, left)
-    factor = splat_f32(np.float32(1) / reduce_add(total))
-    for element in range(0, count, 16):
-        left = min(count - element, 16)
-        store_f32_first(out + element * 4, multiply(load_f32_first(out + element * 4, left), factor), left)
-
-
-@inner
-def _transform(out: int, count: int, transform: int) -> None:
-    if transform == _SOFTMAX:
-        _softmax(out, count)
-    elif transform == _LOGISTIC:
-        for place in range(0, count, 16):
-            scores = load_f32_first(out + place * 4, count - place)
-            store_f32_first(out + place * 4, sigmoid(scores), count - place)
-
-
-@inner
-def _finish(record: int, row: int, targets: int, sums: int) -> None:
-    """A row's label and scores."""
-    scores, labels, transform = argument(record, 1), argument(record, 2), argument(record, 15)
-    kind, expands = argument(record, 16), argument(record, 18)
-    if kind and labels:
-        winner = _winner(record, kind, targets, sums)
-        write_i64(labels + row * 8, read_i64(argument(record, 8) + winner * 8))
-    if scores:
-        out = scores + row * targets * 4
-        for target in range(targets):
-            write_f32(out + target * 4, np.float32(read_f64(sums + target * 8)))
-        if expands:
-            first = read_f32(out)
-            write_f32(out + 4, first)
-            write_f32(out, np.float32(1) - first if kind == _FROM_PROBABILITY and transform != _LOGISTIC else -first)
-        if targets > 1 and not (expands and transform == _SOFTMAX):
-            _transform(out, targets, transform)
+        write_f64(sums + target * 8, value + read_f64(args.base + target * 8))
 
 
 @task
-def trees(record: int, part: int, parts: int) -> None:
-    """Labels and scores.
-
-    Arguments: addresses of x, of the scores and of the labels (0 for none); of nodes, roots, where each node's votes begin,
-    votes, what rows start with, the classes' labels; of room for 32 rows of ``targets`` float64 per part; rows, bytes from
-    row to row of x, trees, targets; what is done with votes (0: added, 1: averaged, 2: the least, 3: the largest); what
-    follows (1: softmax, 2: logistic function); the winner (0: none, 1: the highest, 2: if one score is above the limit,
-    3: and scores are probabilities); that score; whether both scores are made of the first; the limit; the kind of nodes
-    (0: of four ways; 1: of two, of which what is no number goes the second; 2: the one that a flag says); votes of each leaf
-    (-1: one, of the first target, in place of its split; 0: any number, from where a table says; else there is the number of
-    its first); address of the flags, 4 bytes for each node.
-    """
-    x, x_row, targets, aggregate = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 14)
-    rows, sums = argument(record, 10), argument(record, 9) + part * _ROWS * targets * 8
-    empty = 0.0
-    if aggregate >= _MIN:
-        empty = np.inf if aggregate == _MIN else -np.inf
-    stop = rows * (part + 1) // parts
-    for first in range(rows * part // parts, stop, _ROWS):
+def tree_ensemble(args: TreeEnsemble, thread: int, threads: int) -> None:
+    """Labels and scores; each thread has a range of rows."""
+    x, stride, targets, rows = args.x, args.x_stride, args.targets, args.rows
+    sums = args.workspace + thread * _ROWS * targets * 8
+    neutral = 0.0
+    if args.aggregate >= _MIN:
+        neutral = np.inf if args.aggregate == _MIN else -np.inf
+    stop = rows * (thread + 1) // threads
+    for first in range(rows * thread // threads, stop, _ROWS):
         count = min(stop - first, _ROWS)
-        for place in range(0, count * targets * 8, 8):
-            write_f64(sums + place, empty)
-        _walk(record, x + first * x_row, count, sums)
+        for offset in range(0, count * targets * 8, 8):
+            write_f64(sums + offset, neutral)
+        _walk(args, x + first * stride, count, sums)
         for row in range(count):
-            _together(record, aggregate, targets, sums + row * targets * 8)
-            _finish(record, first + row, targets, sums + row * targets * 8)
-
-
-@inner
-def _dot(x: int, y: int, count: int) -> Any:
-    total = zero_f32()
-    for element in range(0, count, 16):
-        left = min(count - element, 16)
-        total = fused_multiply_add(load_f32_first(x + element * 4, left), load_f32_first(y + element * 4, left), total)
-    return reduce_add(total)
-
-
-@inner
-def _add_up(record: int, x: int, left: int, columns: int, sums: int) -> None:
-    """Scores of up to 16 rows: a vector for each.
-
-    Args:
-        record: of the task.
-        x: the first row.
-        left: rows there are.
-        columns: working memory of 16 vectors.
-        sums: where the scores go.
-    """
-    features, scores = argument(record, 5), argument(record, 6)
-    for score in range(scores):
-        store_f32(sums + score * 64, broadcast_f32(argument(record, 4) + score * 4))
-    for first in range(0, features, 16):
-        count = min(features - first, 16)
-        transpose_rows(x + first * 4, argument(record, 11), left, count, columns)
-        for score in range(scores):
-            factors, total = argument(record, 3) + (score * features + first) * 4, load_f32(sums + score * 64)
-            for column in range(count):
-                total = fused_multiply_add(load_f32(columns + column * 64), broadcast_f32(factors + column * 4), total)
-            store_f32(sums + score * 64, total)
-
-
-@inner
-def _choose(record: int, targets: int, sums: int, chosen: int) -> None:
-    """Positions of the winners of 16 rows, as float32."""
-    best, found = load_f32(sums), zero_f32()
-    if argument(record, 16) >= _DECIDED:
-        found = select_less(splat_f32(number(record, 19)), best, splat_f32(np.float32(1)), found)
-    else:
-        for target in range(1, targets):
-            score = load_f32(sums + target * 64)
-            found = select_less(best, score, splat_f32(np.float32(target)), found)
-            best = select_less(best, score, score, best)
-    store_f32(chosen, found)
-
-
-@inner
-def _transform_columns(targets: int, sums: int, transform: int) -> None:
-    """As ``_transform``, of 16 rows at a time."""
-    if transform == _LOGISTIC:
-        for target in range(targets):
-            store_f32(sums + target * 64, sigmoid(load_f32(sums + target * 64)))
-    elif transform == _SOFTMAX:
-        largest, total = load_f32(sums), zero_f32()
-        for target in range(1, targets):
-            largest = maximum(load_f32(sums + target * 64), largest)
-        for target in range(targets):
-            power = exp_of_negative(subtract(load_f32(sums + target * 64), largest))
-            total = add(total, power)
-            store_f32(sums + target * 64, power)
-        factor = divide(splat_f32(np.float32(1)), total)
-        for target in range(targets):
-            store_f32(sums + target * 64, multiply(load_f32(sums + target * 64), factor))
-
-
-@inner
-def _finish_columns(record: int, row: int, left: int, targets: int, sums: int, chosen: int) -> None:
-    """Labels and scores of up to 16 rows."""
-    scores, labels, transform, expands = argument(record, 1), argument(record, 2), argument(record, 15), argument(record, 18)
-    if labels:
-        _choose(record, targets, sums, chosen)
-        for lane in range(left):
-            winner = np.int64(read_f32(chosen + lane * 4))
-            write_i64(labels + (row + lane) * 8, read_i64(argument(record, 8) + winner * 8))
-    if scores:
-        if expands:
-            first = load_f32(sums)
-            store_f32(sums + 64, first)
-            base = zero_f32() if transform == _LOGISTIC else splat_f32(np.float32(1))
-            store_f32(sums, subtract(base, first))
-        if targets > 1 and not (expands and transform == _SOFTMAX):
-            _transform_columns(targets, sums, transform)
-        for lane in range(left):
-            for target in range(targets):
-                write_f32(scores + ((row + lane) * targets + target) * 4, read_f32(sums + target * 64 + lane * 4))
-
-
-@task
-def linear_classifier(record: int, part: int, parts: int) -> None:
-    """Labels and scores of products with coefficients.
-
-    Arguments: as for trees, but for coefficients (a row for each score), intercepts, features and scores in place of what is
-    said of trees, and room for ``8 * (targets + 17)`` float64 per part.
-    """
-    x, x_row, targets, features = argument(record, 0), argument(record, 11), argument(record, 13), argument(record, 5)
-    rows, sums = argument(record, 10), argument(record, 9) + part * (targets + 17) * 64
-    first, stop = rows * part // parts, rows * (part + 1) // parts
-    if stop - first >= _FEWEST_COLUMNS:
-        chosen, columns = sums + targets * 64, sums + (targets + 1) * 64
-        for row in range(first, stop, 16):
-            left = min(stop - row, 16)
-            _add_up(record, x + row * x_row, left, columns, sums)
-            _finish_columns(record, row, left, targets, sums, chosen)
-        return
-    for row in range(first, stop):
-        for score in range(argument(record, 6)):
-            value = _dot(x + row * x_row, argument(record, 3) + score * features * 4, features)
-            write_f64(sums + score * 8, np.float64(value + read_f32(argument(record, 4) + score * 4)))
-        _finish(record, row, targets, sums)
+            _aggregate(args, sums + row * targets * 8)
+            finish_row(args, first + row, sums + row * targets * 8)
