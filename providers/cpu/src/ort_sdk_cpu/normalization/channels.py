@@ -16,10 +16,12 @@ from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_ta
 from ort_sdk_cpu.memory.workspace import scratch_of
 
 from .arguments.rows import MODULE, GroupNormalization, InstanceNormalization
+from .select import ChannelAlgorithm, select_channels
 
 __all__: list[str] = []
 
-NCHW, NHWC, GROUPS = "instance_normalization_nchw", "instance_normalization_nhwc", "group_normalization"
+NCHW, GROUPS = "instance_normalization_nchw", "group_normalization"
+_TASKS = {ChannelAlgorithm.NCHW: NCHW, ChannelAlgorithm.NHWC: "instance_normalization_nhwc"}
 COST = 4
 """Of an element, which is read three times, in those of a short function."""
 
@@ -78,8 +80,9 @@ class _ChannelWriter:
         samples, channels, *axes = shape
         arguments = InstanceNormalization(None, None, None, None, samples, channels, math.prod(axes), epsilon)
         threads = threads_for(math.prod(shape) * COST)
-        self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in (NCHW, NHWC)}
+        self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in _TASKS.values()}
         self._otherwise = otherwise
+        self.algorithm: str | None = None
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
@@ -99,10 +102,11 @@ class _ChannelWriter:
         x, scale, shift, out = arrays
         if not scale.flags.c_contiguous or not shift.flags.c_contiguous:
             return None
-        name = _layout(x, out)
-        if name is None:
+        algorithm = _algorithm(x, out)
+        if algorithm is ChannelAlgorithm.NUMPY:
             return None
-        call = self._calls[name]
+        self.algorithm = algorithm.value
+        call = self._calls[_TASKS[algorithm]]
         call.point(InstanceNormalization.x, x)
         call.point(InstanceNormalization.out, out)
         call.point(InstanceNormalization.scale, scale)
@@ -110,8 +114,8 @@ class _ChannelWriter:
         return call
 
 
-def _layout(x: HostArray, out: HostArray) -> str | None:
-    """The task for the layout that both have; None if they differ."""
-    if x.flags.c_contiguous and out.flags.c_contiguous:
-        return NCHW
-    return NHWC if all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out)) else None
+def _algorithm(x: HostArray, out: HostArray) -> ChannelAlgorithm:
+    """For the layout that both have."""
+    is_nchw = x.flags.c_contiguous and out.flags.c_contiguous
+    is_nhwc = not is_nchw and all(np.moveaxis(array, 1, -1).flags.c_contiguous for array in (x, out))
+    return select_channels(is_float32=True, is_nchw=is_nchw, is_nhwc=is_nhwc)

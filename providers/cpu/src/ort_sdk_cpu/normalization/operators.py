@@ -18,7 +18,7 @@ from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
 from .arguments.rows import MODULE, Normalization, Softmax
-from .softmax_axis import columns_writer
+from .softmax_axis import softmax_axis_writer
 
 __all__ = ["softmax_last"]
 
@@ -49,7 +49,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         if 0 in shape:
             return lambda x, out: np.copyto(out, compute(x))
         if not is_flattened and math.prod(shape[first + 1 :]) > 1:
-            return columns_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
+            return softmax_axis_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
         return of_rows(_softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0]), inputs[0], scratch)
 
     return make

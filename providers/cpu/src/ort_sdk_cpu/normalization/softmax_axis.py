@@ -1,4 +1,4 @@
-"""Softmax along an axis that others follow, as a compiled task on arrays as they lie."""
+"""Softmax along an axis that others follow, as a compiled task in any layout."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.strides import Loops
 
 from .arguments.softmax_axis import MODULE, SoftmaxAxis
+from .select import OUTER_AXES, SoftmaxAlgorithm, SoftmaxAxisLayout, SoftmaxProblem, select_softmax, softmax_axis_layout
 
-__all__ = ["columns_writer"]
+__all__ = ["softmax_axis_writer"]
 
-OUTER_AXES = 2
-_FLOAT_BYTES = 4
+EXPONENTIAL_WORK = 4
+"""Elements of a few instructions each that one of a softmax takes as long as."""
 
 
-def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -> Writer:
-    """A writer for arrays that lie like these; ``otherwise`` where the task cannot do it.
+def softmax_axis_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -> Writer:
+    """A writer for arrays of these layouts; ``otherwise`` where the task cannot do it.
 
     Args:
         x: of the shape and layout to expect.
@@ -30,42 +30,42 @@ def columns_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -
         axis: from 0, not the last.
         otherwise: writes any arrays.
     """
-    if not is_worth_a_task(x.size) or not are_floats([x, out]) or x.ndim - 1 > OUTER_AXES + 3:
+    if not is_worth_a_task(x.size):
         return otherwise
-    others = [other for other in range(x.ndim) if other != axis]
-    steps = [[array.strides[other] for other in others] for array in (x, out)]
-    loops = Loops.over([x.shape[other] for other in others], steps)
-    *outer, width = loops.sizes
-    (*x_outer, x_inner), (*out_outer, out_inner) = loops.strides
-    if x_inner != out_inner == _FLOAT_BYTES and out.flags.c_contiguous:
-        return _staged_writer(out, axis, otherwise)
-    is_contiguous = x_inner == out_inner == _FLOAT_BYTES
-    if not is_contiguous or any(size != 1 for size in outer[:-OUTER_AXES]):
+    problem = SoftmaxProblem(x.shape, axis, False, x.strides, out.strides, are_floats([x, out]))
+    algorithm = select_softmax(problem)
+    if algorithm is SoftmaxAlgorithm.COPY_AND_AXIS:
+        return _CopyingWriter(out, axis, otherwise)
+    layout = softmax_axis_layout(problem)
+    if algorithm is not SoftmaxAlgorithm.AXIS or layout is None:
         return otherwise
-    sizes = (x.shape[axis], x.strides[axis], out.strides[axis], *outer[-OUTER_AXES:], width)
-    arguments = SoftmaxAxis(None, None, *sizes, *x_outer[-OUTER_AXES:], *out_outer[-OUTER_AXES:])
-    return _ColumnsWriter(arguments, x, out, otherwise)
+    return _AxisWriter(layout, x, out, axis, otherwise)
 
 
-def _staged_writer(out: HostArray, axis: int, otherwise: Writer) -> Writer:
-    """A writer that first copies its input to where it lies as the output does, by a task where it is large."""
-    staged = np.empty_like(out)
-    write = columns_writer(staged, out, axis, otherwise)
+class _CopyingWriter:
+    """Copies its input to the output's layout first, large ones by a task."""
 
-    def copy_and_write(x: HostArray, out: HostArray) -> None:
-        copy_elements(staged, x)
-        write(staged, out)
+    def __init__(self, out: HostArray, axis: int, otherwise: Writer) -> None:
+        self._staged = np.empty_like(out)
+        self._write = softmax_axis_writer(self._staged, out, axis, otherwise)
+        self.algorithm = SoftmaxAlgorithm.COPY_AND_AXIS.value
 
-    return copy_and_write
+    def __call__(self, x: HostArray, out: HostArray) -> None:
+        """Write the output."""
+        copy_elements(self._staged, x)
+        self._write(self._staged, out)
 
 
-class _ColumnsWriter:
-    def __init__(self, arguments: SoftmaxAxis, x: HostArray, out: HostArray, otherwise: Writer) -> None:
+class _AxisWriter:
+    def __init__(self, layout: SoftmaxAxisLayout, x: HostArray, out: HostArray, axis: int, otherwise: Writer) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self._call = TaskCall(MODULE, "softmax_axis", arguments, threads_for(4 * x.size))
-        self._strides = (x.strides, out.strides)
-        self._otherwise = otherwise
+        sizes = (x.shape[axis], x.strides[axis], out.strides[axis], *layout.outer[-OUTER_AXES:], layout.inner)
+        strides = (*layout.x_outer_strides[-OUTER_AXES:], *layout.out_outer_strides[-OUTER_AXES:])
+        threads = threads_for(EXPONENTIAL_WORK * x.size)
+        self._call = TaskCall(MODULE, "softmax_axis", SoftmaxAxis.of_words((None, None, *sizes, *strides)), threads)
+        self._strides, self._otherwise = (x.strides, out.strides), otherwise
+        self.algorithm = SoftmaxAlgorithm.AXIS.value
 
     def __call__(self, x: HostArray, out: HostArray) -> None:
         """Write the output."""
@@ -76,7 +76,7 @@ class _ColumnsWriter:
             call()
 
     def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if they lie otherwise."""
+        """The call on arrays that stay the same; None for other layouts."""
         if (x.strides, out.strides) != self._strides:
             return None
         self._call.point(SoftmaxAxis.x, x)

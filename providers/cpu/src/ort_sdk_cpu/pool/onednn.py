@@ -22,6 +22,7 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.reduction.launch import ReductionCall, TaskReduction, reduction_call
+from ort_sdk_cpu.reduction.select import ReduceOp
 
 from .arguments.nhwc import MODULE, MaxPoolNhwc
 from .arguments.windows import axes_dhw
@@ -144,8 +145,8 @@ class PoolKernel(ChannelsLastKernel):
     def _reduced(self, x: HostArray, out: HostArray) -> ReductionCall | None:
         if not self._is_global:
             return None
-        mean = TaskReduction("sum", divisor=float(math.prod(x.shape[2:])))
-        reduction = TaskReduction("largest") if self._algorithm == Algorithm.POOLING_MAX else mean
+        mean = TaskReduction(ReduceOp.SUM, divisor=float(math.prod(x.shape[2:])))
+        reduction = TaskReduction(ReduceOp.MAX) if self._algorithm == Algorithm.POOLING_MAX else mean
         return reduction_call(reduction, x, range(2, x.ndim), out)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:

@@ -21,24 +21,20 @@ from ort_sdk_cpu.movement.embedding_bag import KINDS, BagReduction
 from .arguments.arg_max import MODULE as ARG_MAX
 from .arguments.arg_max import ArgMax
 from .launch import TaskReduction, reduction_writer
+from .select import (
+    ArgMaxAlgorithm,
+    ReduceAlgorithm,
+    ReduceOp,
+    ReduceProblem,
+    select_arg_max,
+    select_numpy,
+    select_reduce,
+)
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
 
 __all__: list[str] = []
-
-MAX_SLICES = 16
-"""Elements along an axis up to which adding slices up is faster than NumPy's reduction, which begins anew for each result."""
-MIN_RESULTS = 256
-"""Results from which on it is."""
-MAX_SEARCHED = 1 << 13
-"""Elements up to which a task finds the largest in less time than NumPy's function needs to start."""
-MAX_FACTORS = 256
-"""Factors up to which a task multiplies them: each rounds off some of the result, and tens of ulps come together of thousands."""
-MAX_COUNT = 64
-"""Elements that follow each other from which on NumPy finds the largest in less time, whatever their number."""
-LANES = 16
-"""Results that a task finds at a time if their elements lie side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +77,17 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if x.size == 0 or x.ndim == 0 or (not axes and noop):
             return copied(compute)
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
-        if reduction.before is reduction.after is None and all(x.shape[axis] == 1 for axis in over):
+        problem = _problem(reduction, x, over, outputs[0])
+        algorithm, layout = select_reduce(problem)
+        if algorithm is ReduceAlgorithm.COPY:
             return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
-        run = _by_slices(reduction, x, over, outputs[0], keepdims=keepdims, scratch=scratch)
-        run = run or _by_numpy(reduction, over, keepdims=keepdims, scratch=scratch)
-        count = math.prod(x.shape[axis] for axis in over)
-        written = _finished(run, reduction, count)
-        task = _as_task(reduction, count)
-        return written if task is None else reduction_writer(task, x, over, outputs[0], written)
+        is_by_slices = select_numpy(problem) is ReduceAlgorithm.SLICES
+        run = (_by_slices if is_by_slices else _by_numpy)(reduction, x, over, keepdims=keepdims, scratch=scratch)
+        written = _finished(run, reduction, problem.count)
+        task = None if layout is None else _as_task(reduction, problem.count)
+        if layout is None or task is None:
+            return written
+        return reduction_writer(task, layout, x, outputs[0], written)
 
     return make
 
@@ -161,27 +160,42 @@ class _Finding:
             sizes = (x.size // x.shape[axis], x.shape[axis], 1)
         else:
             return None
-        is_long = sizes[2] < LANES and sizes[1] > MAX_COUNT and x.size > MAX_SEARCHED
-        return None if is_long or not is_worth_a_task(x.size, ARG_MAX, "arg_max") else sizes
+        is_task = select_arg_max(*sizes, is_float32=True) is ArgMaxAlgorithm.TASK
+        return sizes if is_task and is_worth_a_task(x.size, ARG_MAX, "arg_max") else None
+
+
+def _op(reduction: _Reduction) -> ReduceOp | None:
+    """What a task computes of it; None if there is none."""
+    if reduction.after not in {None, np.sqrt}:
+        return None
+    return _OPS.get((reduction.combine, reduction.before))
+
+
+def _problem(reduction: _Reduction, x: HostArray, axes: Sequence[int], out: HostArray) -> ReduceProblem:
+    is_identity = reduction.before is reduction.after is None
+    is_float32 = are_floats([x, out])
+    return ReduceProblem(_op(reduction), x.shape, x.strides, tuple(axes), out.strides, is_float32, is_identity)
 
 
 def _as_task(reduction: _Reduction, count: int) -> TaskReduction | None:
     """The reduction of ``count`` elements as a task; None if there is none."""
-    if reduction.combine in _LARGEST:
-        factor = _LARGEST[reduction.combine]
-        return TaskReduction("max", factor, factor)
-    if reduction.combine is np.multiply and reduction.before is reduction.after is None and count <= MAX_FACTORS:
-        return TaskReduction("prod")
-    if reduction.combine is not np.add or reduction.before not in _TASKS or reduction.after not in {None, np.sqrt}:
+    op = _op(reduction)
+    if op is None:
         return None
-    divisor = float(count) if reduction.is_mean else 1.0
-    return TaskReduction(_TASKS[reduction.before], divisor=divisor, has_root=reduction.after is not None)
+    factor = -1.0 if reduction.combine is np.minimum else 1.0
+    divisor = float(count) if reduction.is_mean else factor
+    return TaskReduction(op, factor, divisor, has_root=reduction.after is not None)
 
 
-_LARGEST = {np.maximum: 1.0, np.minimum: -1.0}
-"""Factor of elements, the largest of which is wanted, and divisor of it."""
-_TASKS = {None: "sum", np.square: "sum_square"}
-"""What is done to elements that are added → name of the task."""
+_OPS: dict[tuple[np.ufunc, np.ufunc | None], ReduceOp] = {
+    (np.maximum, None): ReduceOp.MAX,
+    # The largest of the opposites, whose opposite is the least.
+    (np.minimum, None): ReduceOp.MAX,
+    (np.multiply, None): ReduceOp.PROD,
+    (np.add, None): ReduceOp.SUM,
+    (np.add, np.square): ReduceOp.SUM_SQUARE,
+}
+"""How elements are combined, and what is done to each before → the task."""
 
 
 _Run = Callable[[HostArray, HostArray], None]
@@ -196,7 +210,7 @@ def _room_like(array: HostArray, scratch: Scratch) -> HostArray:
     return scratch.array("reduced", tuple(array.shape[axis] for axis in order), array.dtype).transpose(np.argsort(order))
 
 
-def _by_numpy(reduction: _Reduction, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+def _by_numpy(reduction: _Reduction, _x: HostArray, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
     combine, before = reduction.combine.reduce, reduction.before
     if before is None:
         return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
@@ -209,12 +223,8 @@ def _by_numpy(reduction: _Reduction, axes: tuple[int, ...], *, keepdims: bool, s
     return run
 
 
-def _by_slices(
-    reduction: _Reduction, x: HostArray, axes: tuple[int, ...], out: HostArray, *, keepdims: bool, scratch: Scratch
-) -> _Run | None:
-    """A pass over the output for each element along a short axis; None where the axis is long, or there are several."""
-    if len(axes) != 1 or not 1 < x.shape[axes[0]] <= MAX_SLICES or out.size < MIN_RESULTS or not x.size:
-        return None
+def _by_slices(reduction: _Reduction, x: HostArray, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+    """A pass over the output for each element along one axis."""
     lead: tuple[Any, ...] = (slice(None),) * axes[0]
     parts: list[Any] = [(*lead, position) for position in range(x.shape[axes[0]])]
     target: Any = parts[0] if keepdims else ...

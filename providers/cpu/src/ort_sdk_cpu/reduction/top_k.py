@@ -15,17 +15,11 @@ from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.top_k import MODULE, TopK
+from .select import TopKAlgorithm, select_top_k
 
 __all__: list[str] = []
 
 NAME = "top_k"
-MOST_SELECTED = 1 << 10
-LEAST_SHARE = 2
-"""Elements of a row for each one selected, from which on many are never put in order; NumPy sorts longer rows as fast."""
-SHORT_ROW = 1 << 8
-"""Elements of a row up to which NumPy is not faster at sorting it."""
-LONGEST_ROW = 1 << 31
-"""Places have 32 bits in a key."""
 WORK = 4
 """Elements of a few instructions each that selecting from one takes as long as."""
 
@@ -48,9 +42,8 @@ class _Selection:
         """Whether the task selects so many of x, in less time than sorting."""
         if x.dtype != np.float32 or not -x.ndim <= self.axis < x.ndim:
             return False
-        size = x.shape[self.axis]
-        is_few = 0 < count <= MOST_SELECTED and (size <= SHORT_ROW or count * LEAST_SHARE <= size)
-        return is_few and count <= size < LONGEST_ROW and is_worth_a_task(x.size, MODULE, NAME)
+        is_heap = select_top_k(x.shape[self.axis], count, is_float32=True) is TopKAlgorithm.HEAP
+        return is_heap and is_worth_a_task(x.size, MODULE, NAME)
 
     def arguments(self, x: HostArray, count: int) -> tuple[tuple[int | float, ...], int]:
         """What follows the address of working memory, and threads."""

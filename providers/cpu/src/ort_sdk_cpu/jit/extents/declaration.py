@@ -337,33 +337,14 @@ def arguments_module(module: str) -> str:
     return f"{family}.arguments.{name}"
 
 
-<<<<<<< HEAD
 FAMILIES: dict[str, str] = {
-    **dict.fromkeys(("deformation", "distances", "features"), "image.extents"),
+    **dict.fromkeys(("deformation",), "image.extents"),
     **dict.fromkeys(("packed_products", "products"), "gemm.extents"),
-    **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
-    **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles", "matmul_nbits_panels_f32"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("matmul_nbits_panels_i8", "matmul_nbits_rows_f32", "matmul_nbits_rows_i32"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("matmul_nbits_rows_i8",), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("convolution", "depthwise", "few_outputs"), "conv.extents"),
-    **dict.fromkeys(("pointwise", "separable", "small_convolution"), "conv.extents"),
-    **dict.fromkeys(("spread_windows", "stem", "volumes"), "conv.extents"),
-    **dict.fromkeys(("winograd",), "conv.extents"),
-    **dict.fromkeys(("classifiers", "ranks", "support_vectors"), "ml.extents"),
-=======
-FAMILIES = {
-    **dict.fromkeys(("integer_convolution", "matrix_convolution"), "quantized.conv_extents"),
-    **dict.fromkeys(("dynamic_quantization", "quantized", "quantized_elementwise"), "quantized.extents"),
-    **dict.fromkeys(("deformation", "interpolation", "nearest"), "image.extents"),
-    **dict.fromkeys(("sampling", "suppression"), "image.extents"),
-    **dict.fromkeys(("given_products", "packed_products", "products"), "gemm.extents"),
     **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
     **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_rows_f32", "matmul_nbits_rows_i32", "matmul_nbits_rows_i8"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
     **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
-    **dict.fromkeys(("place_pooling", "plane_pooling", "pooling"), "pool.extents"),
->>>>>>> 7ddcf9a (Name the arguments of ml's tasks, and select tree algorithms in one place)
 }
 """Name of a module of tasks → module of their declarations, below ``ort_sdk_cpu``."""

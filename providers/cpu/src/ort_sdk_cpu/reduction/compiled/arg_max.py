@@ -63,7 +63,7 @@ def arg_max(args: ArgMax, thread: int, threads: int) -> None:
         x = args.x + (outer * count * inner_size + first) * 4
         out = args.out + (outer * inner_size + first) * 8
         # A column for each lane, so that nothing crosses lanes. Fewer columns, which are mostly one (the last axis), go one by
-        # one: NumPy is faster for those that are long, and gets them (``MAX_COUNT`` in the family's ``select``).
+        # one: NumPy is faster for those that are long, and gets them (``MAX_ROW_SEARCHED`` in ``reduction.select``).
         if first + 16 <= inner_size:
             _find_16(x, inner_size * 4, count, factor, out)
             continue
