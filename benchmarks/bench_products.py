@@ -70,10 +70,10 @@ def onnxruntime_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) 
 
 
 def in_place_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
-    from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+    from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 
-    sizes, scratch = Sizes(*x.shape, out.shape[1], is_transposed=transposed), Scratch()
-    return [CompiledProduct(sizes, scratch).fixed(x, weight, None, out) for weight in weights]
+    sizes, scratch = GemmProblem(*x.shape, out.shape[1], trans_b=transposed), Scratch()
+    return [GemmCall(sizes, scratch).fixed(x, weight, None, out) for weight in weights]
 
 
 def packed_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:

@@ -189,7 +189,7 @@ def test_recurrent(close, op_type, direction, steps, batch, hidden):
 @pytest.mark.parametrize("rows", [(1,), (7,), (2, 3), (0,), ()])
 @pytest.mark.parametrize("attributes", [{}, {"transB": 1, "alpha": 0.5, "beta": 2.0}])
 def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attributes):
-    from ort_sdk_cpu.gemm.onednn import PackedProduct
+    from ort_sdk_cpu.gemm.onednn import OneDnnGemm
 
     monkeypatch.setattr(operators, "stores_packed_weights", lambda _info: True)
     op_type = "Gemm" if len(rows) == 1 else "MatMul" if not attributes else "FusedMatMul"
@@ -199,7 +199,7 @@ def test_packed_products(make_kernel, monkeypatch, inner, columns, rows, attribu
     inputs = [x, given, *([bias] if op_type == "Gemm" else [])]
     domain = MICROSOFT if op_type == "FusedMatMul" else ""
     kernel = make_kernel(op_type, inputs, attributes, domain, None, range(1, len(inputs)), (None,))
-    assert isinstance(kernel, PackedProduct)
+    assert isinstance(kernel, OneDnnGemm)
 
     class Weight:
         element_type, shape = operators.TensorElementType.FLOAT, given.shape

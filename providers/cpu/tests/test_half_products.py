@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -41,8 +41,8 @@ def test_every_form_beside_float64(monkeypatch, rows, inner, columns, is_transpo
     guarded = np.full(rows * columns + 128, 7, np.float32)
     out = guarded[64:-64].reshape(rows, columns)
     bias = random(columns, seed=2).astype(np.float32)
-    call = CompiledProduct(
-        Sizes(rows, inner, columns, is_transposed, True), Scratch(), activation=Activation(ActivationKind.LEAKY_RELU, 0.5)
+    call = GemmCall(
+        GemmProblem(rows, inner, columns, is_transposed, True), Scratch(), activation=Activation(ActivationKind.LEAKY_RELU, 0.5)
     )
     call(a, halves_at_odd_address(np.ascontiguousarray(b.T) if is_transposed else b), bias, out)
     plain = a.astype(np.float64) @ b.astype(np.float64) + bias

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -45,7 +45,7 @@ def product(a, b, *, is_transposed=False, bias=None, offset=0, **tail):
     guarded = np.full(rows * columns + 128, 7, np.float32)
     out = guarded[64:-64].reshape(rows, columns)
     out.fill(np.nan)
-    call = CompiledProduct(Sizes(rows, inner, columns, is_transposed), Scratch(), **tail)
+    call = GemmCall(GemmProblem(rows, inner, columns, is_transposed), Scratch(), **tail)
     call(a, unaligned(b, offset), bias, out)
     assert (guarded[:64] == 7).all()
     assert (guarded[-64:] == 7).all()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.gemm.batched import Operands, joinable_product
+from ort_sdk_cpu.gemm.batched import GemmOperands, bound_gemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
@@ -59,7 +59,7 @@ def test_products(case, alpha):
     a, b = CASES[case]
     expected = alpha * (a.astype(np.float64) @ b.astype(np.float64))
     out = np.full((*expected.shape[:-1], expected.shape[-1]), np.nan, np.float32)
-    call = joinable_product(Operands(a, b, out, alpha=alpha), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, alpha=alpha), shared_scratch())
     assert call is not None
     assert call.native.rows
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_activations(case, activation, function):
     a, b = CASES[case]
     expected = function(0.5 * (a.astype(np.float64) @ b.astype(np.float64)))
     out = np.full(expected.shape, np.nan, np.float32)
-    joinable_product(Operands(a, b, out, alpha=0.5, activation=activation), shared_scratch())()
+    bound_gemm(GemmOperands(a, b, out, alpha=0.5, activation=activation), shared_scratch())()
     np.testing.assert_allclose(out, expected, rtol=2e-5, atol=5e-5)
 
 
@@ -90,7 +90,7 @@ def test_activations(case, activation, function):
 def test_addends(addend):
     a, b = _random(20, 40), _random(40, 33)
     out = np.empty((20, 33), np.float32)
-    call = joinable_product(Operands(a, b, out, addend, alpha=0.5, beta=2.0), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, addend, alpha=0.5, beta=2.0), shared_scratch())
     call()
     np.testing.assert_allclose(out, 0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, rtol=1e-4, atol=1e-4)
 
@@ -98,7 +98,7 @@ def test_addends(addend):
 @pytest.mark.parametrize("addend", [_random(70, 1), _random(1, 1), _random(70, 3)[:, 1:2]])
 def test_addends_of_one_column(addend):
     a, b, out = _random(70, 40), _random(40, 1), np.empty((70, 1), np.float32)
-    call = joinable_product(Operands(a, b, out, addend, 0.5, 2.0, Activation(ActivationKind.LEAKY_RELU)), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, addend, 0.5, 2.0, Activation(ActivationKind.LEAKY_RELU)), shared_scratch())
     call()
     expected = np.maximum(0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, 0)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
@@ -118,7 +118,7 @@ def test_addends_of_one_column(addend):
 )
 def test_left_to_numpy(a, b):
     out = np.empty(np.matmul(a, b).shape, a.dtype)
-    assert joinable_product(Operands(a, b, out), shared_scratch()) is None
+    assert bound_gemm(GemmOperands(a, b, out), shared_scratch()) is None
 
 
 @pytest.fixture

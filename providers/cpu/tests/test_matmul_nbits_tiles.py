@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from ort_sdk_cpu.gemm.nbits import plan
-from ort_sdk_cpu.gemm.nbits.launch import NBitsProduct
+from ort_sdk_cpu.gemm.nbits.launch import NBitsGemm
 from ort_sdk_cpu.gemm.nbits.operands import Operands, rows_of, sign_bits
 from ort_sdk_cpu.gemm.nbits.plan import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -78,7 +78,7 @@ class Case:
 
     def product(self, x, bias=None, *, is_exact=True):
         x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
-        product = NBitsProduct(self.attributes, Scratch(), is_exact=is_exact).bind(self.operands, len(x))
+        product = NBitsGemm(self.attributes, Scratch(), is_exact=is_exact).bind(self.operands, len(x))
         product(x, bias, out)
         return out
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.constant_b import ConstantProduct
+from ort_sdk_cpu.gemm.constant_b import ConstantBGemm
 from ort_sdk_cpu.memory import weight_arena
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
@@ -73,13 +73,13 @@ def test_copies_are_aligned_and_the_same(tmp_path, monkeypatch, fewest):
 @only_new_objects()
 def test_sessions_of_one_file_share_the_copies(tmp_path, monkeypatch):
     made = []
-    original = ConstantProduct.use_prepacked
+    original = ConstantBGemm.use_prepacked
 
     def use_prepacked(self, weights, index):
         made.append(weights.buffers[0])
         original(self, weights, index)
 
-    monkeypatch.setattr(ConstantProduct, "use_prepacked", use_prepacked)
+    monkeypatch.setattr(ConstantBGemm, "use_prepacked", use_prepacked)
     path = save(tmp_path / "model.onnx", weights_of(1))
     sessions = [InferenceSession(path) for _ in range(2)]
     for session in sessions:

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm import packing
-from ort_sdk_cpu.gemm.constant_b import ConstantProduct
-from ort_sdk_cpu.gemm.plan import CompiledProduct, ProductFunction, ProductSizes
+from ort_sdk_cpu.gemm.constant_b import ConstantBGemm
+from ort_sdk_cpu.gemm.plan import BLayout, GemmCall, GemmFunction
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -47,8 +47,8 @@ def product(a, panels, columns, *, bias=None, **tail):
     guarded = np.full(rows * columns + 128, 7, np.float32)
     out = guarded[64:-64].reshape(rows, columns)
     out.fill(np.nan)
-    sizes = ProductSizes(inner, columns, is_packed=True)
-    CompiledProduct(sizes.of_rows(rows), Scratch(), **tail)(a, panels, bias, out)
+    sizes = BLayout(inner, columns, is_packed=True)
+    GemmCall(sizes.of_rows(rows), Scratch(), **tail)(a, panels, bias, out)
     assert (guarded[:64] == 7).all()
     assert (guarded[-64:] == 7).all()
     return out
@@ -71,7 +71,7 @@ def test_every_size_beside_float64(inner, columns, transposed):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_what_panels_are(transposed):
     inner, columns = 300, 330
-    matrix, panel = random(inner, columns), ProductSizes(inner, columns, is_packed=True).of_rows(1).weight_row_bytes // 4
+    matrix, panel = random(inner, columns), BLayout(inner, columns, is_packed=True).of_rows(1).weight_row_bytes // 4
     found = panels_of(matrix, transposed=transposed).view(np.float32).reshape(-1, inner, panel // inner)
     whole = np.concatenate(list(found), axis=1)
     np.testing.assert_array_equal(whole[:, :columns], matrix)
@@ -125,7 +125,7 @@ def test_infinities_and_nan_stay_in_their_column(rows):
 
 def test_one_function_for_any_number_of_rows():
     b = random(300, 260, seed=1)
-    panels, function = panels_of(b), ProductFunction(ProductSizes(300, 260, is_packed=True), Scratch())
+    panels, function = panels_of(b), GemmFunction(BLayout(300, 260, is_packed=True), Scratch())
     for rows in (1, 500, 7, 90):
         a, out = random(rows, 300, seed=rows), np.empty((rows, 260), np.float32)
         function(rows, a, panels, None, out)
@@ -206,13 +206,13 @@ def test_sessions(tmp_path, config, op_type, attributes):
 @only_new_objects()
 def test_sessions_of_one_file_share_the_panels(tmp_path, monkeypatch):
     made = []
-    original = ConstantProduct.use_prepacked
+    original = ConstantBGemm.use_prepacked
 
     def use_prepacked(self, weights, index):
         made.append(weights.buffers[0])
         original(self, weights, index)
 
-    monkeypatch.setattr(ConstantProduct, "use_prepacked", use_prepacked)
+    monkeypatch.setattr(ConstantBGemm, "use_prepacked", use_prepacked)
     weight = random(300, 400, seed=5) / 17
     path = save(tmp_path / "model.onnx", weight)
     for session in [session_of(path) for _ in range(2)]:

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.unfused_activation import ProductAndActivation
+from ort_sdk_cpu.gemm.unfused_activation import GemmAndActivation
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -51,14 +51,14 @@ def check(model, rows, **others):
 def expanded(monkeypatch):
     """For each node that may become two steps, whether it did."""
     found = []
-    expand = ProductAndActivation.expand
+    expand = GemmAndActivation.expand
 
     def counted(kernel, program, inputs):
         steps = expand(kernel, program, inputs)
         found.append(steps is not None)
         return steps
 
-    monkeypatch.setattr(ProductAndActivation, "expand", counted)
+    monkeypatch.setattr(GemmAndActivation, "expand", counted)
     return found
 
 

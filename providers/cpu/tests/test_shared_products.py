@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SHARED_TASK, CompiledProduct, Sizes, planned
+from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SPLIT_K_TASK, GemmCall, GemmProblem, plan_gemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -16,20 +16,20 @@ pytestmark = pytest.mark.skipif(
 
 
 def task_of(threads, rows, inner, columns, **others):
-    return planned(Sizes(rows, inner, columns, **others), threads).division.task
+    return plan_gemm(GemmProblem(rows, inner, columns, **others), threads).partition.task
 
 
 def test_where_threads_share_rows():
-    assert task_of(2, 1, 512, 768) == SHARED_TASK
-    assert task_of(2, 3, 512, 768) == SHARED_TASK
-    assert task_of(1, 1, 512, 768) != SHARED_TASK
-    assert task_of(2, 4, 512, 768) != SHARED_TASK
-    assert task_of(2, 4, 512, 1024) == SHARED_TASK
-    assert task_of(2, 9, 512, 1024) != SHARED_TASK
-    assert task_of(2, 1, 512, SHARED_COLUMNS + 1) != SHARED_TASK
-    assert task_of(2, 1, 2 * SHARED_STEPS - 1, SHARED_COLUMNS) != SHARED_TASK
-    assert task_of(2, 1, 512, 768, is_transposed=True) != SHARED_TASK
-    assert task_of(2, 1, 512, 768, is_half=True) != SHARED_TASK
+    assert task_of(2, 1, 512, 768) == SPLIT_K_TASK
+    assert task_of(2, 3, 512, 768) == SPLIT_K_TASK
+    assert task_of(1, 1, 512, 768) != SPLIT_K_TASK
+    assert task_of(2, 4, 512, 768) != SPLIT_K_TASK
+    assert task_of(2, 4, 512, 1024) == SPLIT_K_TASK
+    assert task_of(2, 9, 512, 1024) != SPLIT_K_TASK
+    assert task_of(2, 1, 512, SHARED_COLUMNS + 1) != SPLIT_K_TASK
+    assert task_of(2, 1, 2 * SHARED_STEPS - 1, SHARED_COLUMNS) != SPLIT_K_TASK
+    assert task_of(2, 1, 512, 768, trans_b=True) != SPLIT_K_TASK
+    assert task_of(2, 1, 512, 768, is_float16=True) != SPLIT_K_TASK
 
 
 @pytest.mark.parametrize("shift", [0, 1, 20])
@@ -41,9 +41,9 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
     b = rng.standard_normal((inner, columns), dtype=np.float32)
     anywhere = np.zeros(b.nbytes + shift, np.uint8)[shift:]
     anywhere[:] = b.view(np.uint8).reshape(-1)
-    assert (task_of(2, rows, inner, columns) == SHARED_TASK) == (rows < 4 or columns >= 1024)
-    product = CompiledProduct(
-        Sizes(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation(ActivationKind.LEAKY_RELU), most_threads=2
+    assert (task_of(2, rows, inner, columns) == SPLIT_K_TASK) == (rows < 4 or columns >= 1024)
+    product = GemmCall(
+        GemmProblem(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation(ActivationKind.LEAKY_RELU), most_threads=2
     )
     out = np.full((rows, columns), np.nan, np.float32)
     product(a, anywhere, bias, out)
@@ -54,11 +54,11 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
 def test_one_thread_alone_has_the_same_results(monkeypatch):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((2, 512), (512, 768)))
-    product = CompiledProduct(Sizes(2, 512, 768), Scratch(), most_threads=2)
+    product = GemmCall(GemmProblem(2, 512, 768), Scratch(), most_threads=2)
     together, alone = (np.empty((2, 768), np.float32) for _ in range(2))
     product(a, b, None, together)
     monkeypatch.setattr(libraries, "has_openmp", lambda: False)
-    CompiledProduct(Sizes(2, 512, 768), Scratch(), most_threads=2)(a, b, None, alone)
+    GemmCall(GemmProblem(2, 512, 768), Scratch(), most_threads=2)(a, b, None, alone)
     np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-4)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.gemm.transposed_a import TransposedProduct
+from ort_sdk_cpu.gemm.transposed_a import TransposedAGemm
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
@@ -25,7 +25,7 @@ def test_fused_matmul(make_kernel, run_both, shape, trans_b, lies_turned, alpha,
     b = rng.standard_normal((80, shape[-2]) if trans_b else (shape[-2], 80), dtype=np.float32).astype(weight_type)
     attributes = {"transA": 1, "transB": trans_b, "alpha": alpha}
     kernel = make_kernel("FusedMatMul", (a, b), attributes, MICROSOFT, None, (1,), (NodeArg("y0", "tensor(float)"),))
-    assert isinstance(kernel, TransposedProduct)
+    assert isinstance(kernel, TransposedAGemm)
     found, bound = run_both("FusedMatMul", a, b, domain=MICROSOFT, constants=(1,), **attributes)
     expected = alpha * np.matmul(np.matrix_transpose(a).astype(np.float64), b.T if trans_b else b)
     for one in (found[0], bound[0]):

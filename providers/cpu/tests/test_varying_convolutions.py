@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.conv import direct, dynamic_shapes
-from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
+from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.channels_last import FEW_SHAPES
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -231,8 +231,8 @@ def test_few_numbers_in_narrow_pictures(op_type, kernel, channels):
 def test_products_of_any_length(rows, inner):
     a, b, out = random(3, rows, inner), random(37, inner), np.full((3, rows, 37), np.nan, np.float32)
     row = inner * a.itemsize
-    stack = Stack(count=3, rows=rows, row_bytes=row, step_bytes=rows * row, out_step_bytes=rows * 37 * out.itemsize)
-    StackedProduct(b, Scratch())(stack, a, None, out)
+    stack = OverlappingRows(count=3, rows=rows, row_bytes=row, step_bytes=rows * row, out_step_bytes=rows * 37 * out.itemsize)
+    OverlappingRowsGemm(b, Scratch())(stack, a, None, out)
     np.testing.assert_allclose(out, a.astype(np.float64) @ b.T, rtol=1e-5, atol=1e-5)
 
 

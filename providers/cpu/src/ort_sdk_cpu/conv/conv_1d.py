@@ -24,7 +24,7 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import input_rule
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmCall, GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
@@ -335,15 +335,15 @@ class _WindowProduct:
         self._is_single = sizes.outputs == 1 and activation == IDENTITY
         self._product = self._made()
 
-    def _made(self) -> CompiledProduct:
+    def _made(self) -> GemmCall:
         count, inner = self._windows.count(self._length), self._windows.taps * self._channels
         step = self._windows.stride * self._channels * FLOAT.itemsize
         most_threads = 1 if count * inner * self._outputs < TEAM_PRODUCTS else None
         if self._is_single:
-            sizes = Sizes(1, inner, count, is_transposed=True)
-            return CompiledProduct(sizes, self._scratch, b_row_bytes=step, most_threads=most_threads)
-        return CompiledProduct(
-            Sizes(count, inner, self._outputs),
+            sizes = GemmProblem(1, inner, count, trans_b=True)
+            return GemmCall(sizes, self._scratch, b_row_bytes=step, most_threads=most_threads)
+        return GemmCall(
+            GemmProblem(count, inner, self._outputs),
             self._scratch,
             activation=self._activation,
             a_row_bytes=step,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.gemm.plan import ProductFunction, ProductSizes
+from ort_sdk_cpu.gemm.plan import BLayout, GemmFunction
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
@@ -97,7 +97,7 @@ class _DeformConv:
         copy_elements(matrix, weight.transpose(2, 3, 1, 0))
         pixels = np.moveaxis(out, 1, -1)
         sums = pixels if pixels.flags.c_contiguous else self._scratch.array("deformed sums", pixels.shape, FLOAT)
-        ProductFunction(ProductSizes(inner, outputs), self._scratch)(len(rows), rows, matrix, bias, sums)
+        GemmFunction(BLayout(inner, outputs), self._scratch)(len(rows), rows, matrix, bias, sums)
         if sums is not pixels:
             copy_elements(out, np.moveaxis(sums, -1, 1))
 

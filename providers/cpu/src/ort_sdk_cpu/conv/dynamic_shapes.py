@@ -19,8 +19,8 @@ from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
-from ort_sdk_cpu.gemm.overlapping_rows import Stack, StackedProduct
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, ProductFunction, ProductSizes
+from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, BLayout, GemmFunction
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -200,7 +200,7 @@ class _Pointwise(_OverProduct):
     def __init__(self, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
-        self._product = ProductFunction(ProductSizes(inner, columns), scratch, activation=self._epilogue(activation))
+        self._product = GemmFunction(BLayout(inner, columns), scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -215,7 +215,7 @@ class _Dense(_OverProduct):
         self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
         square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
         filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
-        self._product = StackedProduct(filters, scratch, activation=self._epilogue(activation))
+        self._product = OverlappingRowsGemm(filters, scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -231,7 +231,9 @@ class _Dense(_OverProduct):
             return True
         lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
         step = lines.shape[2] * taps
-        stack = Stack(len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES)
+        stack = OverlappingRows(
+            len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES
+        )
         self._product(stack, lines, bias, out)
         return True
 
@@ -245,7 +247,7 @@ class _Dense(_OverProduct):
         parts[:] = lines.reshape(count, width, apart, taps).swapaxes(1, 2)
         made = self._scratch.array("parts of results", (count, apart, columns, out.shape[-1]), _FLOAT)
         step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
-        self._product(Stack(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), parts, bias, made)
+        self._product(OverlappingRows(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), parts, bias, made)
         rows = out.reshape(count, axes.out[1], out.shape[-1])
         for part in range(apart):
             of_part = rows[:, part::apart]
@@ -288,7 +290,7 @@ class _Spread(_OverProduct):
         inner, _, self._height, self._width = square.shape
         # One product for each row of the windows.
         rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
-        self._products = [StackedProduct(row, scratch, activation=self._epilogue(activation)) for row in rows]
+        self._products = [OverlappingRowsGemm(row, scratch, activation=self._epilogue(activation)) for row in rows]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -299,7 +301,7 @@ class _Spread(_OverProduct):
             return False
         height, width = (1, *x.shape[1:-1])[-2:]
         row, line = x.shape[-1] * _FLOAT_BYTES, width * self._width * out.shape[-1] * _FLOAT_BYTES
-        stack = Stack(len(x) * height, width, row, width * row, self._height * line)
+        stack = OverlappingRows(len(x) * height, width, row, width * row, self._height * line)
         repeated = None if bias is None else tiled(bias, (self._width,))
         for index, product in enumerate(self._products):
             product(stack, x, repeated, _from(out, index * line))
@@ -321,7 +323,7 @@ class _Overlapping(_OverProduct):
         parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
         filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
         self._products = [
-            StackedProduct(np.ascontiguousarray(each), scratch, activation=self._epilogue(activation)) for each in filters
+            OverlappingRowsGemm(np.ascontiguousarray(each), scratch, activation=self._epilogue(activation)) for each in filters
         ]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
@@ -341,7 +343,7 @@ class _Overlapping(_OverProduct):
         lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._scratch)
         made = self._scratch.array("spread", shape, _FLOAT)
         taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
-        stack = Stack(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
+        stack = OverlappingRows(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
         repeated = None if bias is None else tiled(bias, (self._steps[1],))
         for index, product in enumerate(self._products):
             product(stack, lines, repeated, _from(made, index * line))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.copy import COPIED_AT_ONCE, CopyWriter, Pairs
 from ort_sdk_cpu.kernel.strided_copy import strided_copy
@@ -112,7 +112,7 @@ class _PatchProduct:
         self._counts = _counts(shape, patch)
         rows, inner = shape[0] * math.prod(self._counts), math.prod(patch)
         self._shape = (shape[0], *self._counts, *patch)
-        self._product = CompiledProduct(Sizes(rows, inner, outputs, is_transposed=True), scratch)
+        self._product = GemmCall(GemmProblem(rows, inner, outputs, trans_b=True), scratch)
         self._threads = threads_for(rows * inner // COPIED_AT_ONCE)
         self._copies: dict[tuple[int, ...], Any] = {}
         """By strides of X."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.opset.sizes import tiled
-from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.copy import CopyWriter, copy_elements
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -119,7 +119,7 @@ class _SpreadProduct:
         inner, outputs, *window = weight
         self._scratch = scratch
         self._windows = (shape[0], *shape[2:], *window, outputs)
-        self._product = CompiledProduct(Sizes(shape[0] * math.prod(shape[2:]), inner, outputs * math.prod(window)), scratch)
+        self._product = GemmCall(GemmProblem(shape[0] * math.prod(shape[2:]), inner, outputs * math.prod(window)), scratch)
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write (N, elements, M)."""

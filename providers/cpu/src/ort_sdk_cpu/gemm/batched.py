@@ -19,9 +19,9 @@ from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 
-from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Division, Sizes, divided
+from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, GemmProblem, Partition, partition_gemm
 
-__all__ = ["SHORTEST_DOT", "JoinableProduct", "Operands", "ProductWriter", "joinable_product"]
+__all__ = ["SHORTEST_DOT", "BoundGemm", "GemmOperands", "GemmWriter", "bound_gemm"]
 
 FLOAT = np.dtype(np.float32)
 MAX_CALLS = 16
@@ -35,7 +35,7 @@ _WORK = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class GemmOperands:
     """``activation(alpha * A B + beta * addend)``.
 
     Arrays have two dimensions or more; those before the last two broadcast as NumPy's do.
@@ -60,7 +60,7 @@ class _Stack:
     steps: tuple[int, int, int]
 
 
-def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | None:
+def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
     """The product's call; None where elements of a row lie apart, types are others, or it is too small for compiled code.
 
     Args:
@@ -69,15 +69,15 @@ def joinable_product(operands: Operands, scratch: Scratch) -> JoinableProduct | 
     """
     operands = _turned(operands)
     layout = _layout(operands)
-    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.inner, MODULE, layout.sizes.task):
+    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.k, MODULE, layout.sizes.task):
         return None
-    if layout.sizes.task == "dots_of_rows" and layout.sizes.inner < SHORTEST_DOT:
+    if layout.sizes.task == "dots_of_rows" and layout.sizes.k < SHORTEST_DOT:
         return None
     stacks = list(_stacks(operands, layout))
-    return None if len(stacks) > MAX_CALLS else JoinableProduct(operands, layout, stacks, scratch)
+    return None if len(stacks) > MAX_CALLS else BoundGemm(operands, layout, stacks, scratch)
 
 
-def _turned(operands: Operands) -> Operands:
+def _turned(operands: GemmOperands) -> GemmOperands:
     """A product with one column as the row it is of the transposes: A is read as it lies then, each number once."""
     a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
     if min(a.ndim, b.ndim) < 2 or b.shape[-1] != 1 or a.shape[-2] == 1 or b.shape[-2] < SHORTEST_DOT:
@@ -88,20 +88,20 @@ def _turned(operands: Operands) -> Operands:
     if b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous:
         a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, 1)
     numbers = (operands.alpha, operands.beta, operands.activation)
-    return Operands(b.mT, a.mT, out.mT, None if addend is None else addend.mT, *numbers)
+    return GemmOperands(b.mT, a.mT, out.mT, None if addend is None else addend.mT, *numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Sizes, bytes from row to row of A, B (or of its transpose), output and addend, and whether A is one matrix of all rows."""
+    """Problem, bytes from row to row of A, B (or its transpose), output and addend, and whether A is one matrix of all rows."""
 
-    sizes: Sizes
+    sizes: GemmProblem
     rows_apart: tuple[int, int, int]
     addend_row: int
     is_one: bool
 
 
-def _layout(operands: Operands) -> _Layout | None:
+def _layout(operands: GemmOperands) -> _Layout | None:
     a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
     arrays = [array for array in (a, b, out, addend) if array is not None]
     if any(array.dtype != FLOAT or not array.size for array in arrays) or min(a.ndim, b.ndim) < 2:
@@ -117,7 +117,7 @@ def _layout(operands: Operands) -> _Layout | None:
     is_one = b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous
     rows = math.prod(a.shape[:-1]) if is_one else a.shape[-2]
     rows_apart = (_step(a, -2), _step(b, -1 if is_transposed else -2), _step(out, -2))
-    return _Layout(Sizes(rows, inner, columns, is_transposed), rows_apart, addend_row, is_one)
+    return _Layout(GemmProblem(rows, inner, columns, is_transposed), rows_apart, addend_row, is_one)
 
 
 def _is_dense(array: HostArray, axis: int) -> bool:
@@ -140,7 +140,7 @@ def _addend_row(addend: HostArray, out: HostArray) -> int | None:
     return addend.strides[0] if addend.shape == out.shape else None
 
 
-def _stacks(operands: Operands, layout: _Layout) -> Iterator[_Stack]:
+def _stacks(operands: GemmOperands, layout: _Layout) -> Iterator[_Stack]:
     """The output's matrices and those they are made of, in as few stacks as they lie in."""
     arrays = (operands.a, operands.b, operands.out)
     outer = () if layout.is_one else operands.out.shape[:-2]
@@ -172,23 +172,23 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(sizes: Sizes, count: int, most_threads: int) -> Division:
+def _planned(sizes: GemmProblem, count: int, most_threads: int) -> Partition:
     """Parts of a stack are matrices, or of one where these are few."""
     if count == 1:
-        return divided(sizes, sizes.threads_of(most_threads))
-    threads = max(1, min(most_threads, count * sizes.rows * sizes.inner * sizes.columns // PRODUCTS_PER_THREAD))
-    return divided(sizes, threads, is_stack=count >= threads)
+        return partition_gemm(sizes, sizes.threads_of(most_threads))
+    threads = max(1, min(most_threads, count * sizes.m * sizes.k * sizes.n // PRODUCTS_PER_THREAD))
+    return partition_gemm(sizes, threads, is_stack=count >= threads)
 
 
-class JoinableProduct:
+class BoundGemm:
     """The tasks of a product, one per stack. For one thread at a time."""
 
-    def __init__(self, operands: Operands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
+    def __init__(self, operands: GemmOperands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
         self._operands = operands
         self._strides = _strides(operands)
-        division = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
-        self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
-        self._calls = [_task(operands, layout, stack, division) for stack in stacks]
+        partition = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
+        self._work = ToldMemory(scratch, WORKING_MEMORY, partition.work_bytes)
+        self._calls = [_task(operands, layout, stack, partition) for stack in stacks]
 
     @property
     def native(self) -> NativeCall:
@@ -202,7 +202,7 @@ class JoinableProduct:
             for call in self._calls:
                 call.point(_WORK, room)
 
-    def moves_to(self, operands: Operands) -> bool:
+    def moves_to(self, operands: GemmOperands) -> bool:
         """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
         operands = _turned(operands)
         if len(self._calls) > 1 or _strides(operands) != self._strides:
@@ -219,27 +219,27 @@ class JoinableProduct:
             call.run()
 
 
-def _strides(operands: Operands) -> list[Any]:
+def _strides(operands: GemmOperands) -> list[Any]:
     """Shapes and strides."""
     arrays = (operands.a, operands.b, operands.out, operands.addend)
     return [None if array is None else (array.shape, array.strides) for array in arrays]
 
 
-def _task(operands: Operands, layout: _Layout, stack: _Stack, division: Division) -> Any:
+def _task(operands: GemmOperands, layout: _Layout, stack: _Stack, partition: Partition) -> Any:
     from ort_sdk_cpu.jit.task import TaskCall
 
     sizes = layout.sizes
-    shape = (sizes.rows, sizes.columns, sizes.inner, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
+    shape = (sizes.m, sizes.n, sizes.k, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
     activation = operands.activation
     numbers = (int(activation.kind), float(operands.alpha), float(operands.beta), float(activation.alpha))
-    call = TaskCall(MODULE, division.task, (0, 0, 0, 0, 0, *shape, *numbers, *division.rest), division.threads)
+    call = TaskCall(MODULE, partition.task, (0, 0, 0, 0, 0, *shape, *numbers, *partition.rest), partition.threads)
     arrays = (operands.a, operands.b, operands.out, operands.addend)
     for place, (array, offset) in enumerate(zip(arrays, (*stack.places, 0), strict=True)):
         call.point(place, array, offset)
     return call
 
 
-class ProductWriter:
+class GemmWriter:
     """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
 
     Args:
@@ -248,9 +248,9 @@ class ProductWriter:
         operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
     """
 
-    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., Operands] | None) -> None:
+    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., GemmOperands] | None) -> None:
         self._write, self._scratch, self._operands = write, scratch, operands
-        self._moving: JoinableProduct | None = None
+        self._moving: BoundGemm | None = None
         self._is_made = False
 
     def __call__(self, *arrays: Any) -> None:
@@ -258,10 +258,10 @@ class ProductWriter:
         if self._operands is None or not self._moves_to(_repeating(self._operands(*arrays))):
             self._write(*arrays)
 
-    def _moves_to(self, operands: Operands) -> bool:
+    def _moves_to(self, operands: GemmOperands) -> bool:
         """Compute by the task that was made for the first arrays; whether it can."""
         if not self._is_made:
-            self._moving, self._is_made = joinable_product(operands, self._scratch), True
+            self._moving, self._is_made = bound_gemm(operands, self._scratch), True
         if self._moving is None or not self._moving.moves_to(operands):
             return False
         self._moving()
@@ -274,14 +274,14 @@ class ProductWriter:
         operands = self._operands(*arrays)
         column = _added_column(operands)
         if column is None:
-            return joinable_product(operands, self._scratch)
+            return bound_gemm(operands, self._scratch)
         repeated = np.empty(column.shape, column.dtype)
-        product = joinable_product(_adding(operands, repeated), self._scratch)
+        product = bound_gemm(_adding(operands, repeated), self._scratch)
         copy = CopyWriter(lambda source, target: [(target, source)]).fixed(column, repeated)
         return None if product is None else in_turn([copy, product])
 
 
-def _added_column(operands: Operands) -> HostArray | None:
+def _added_column(operands: GemmOperands) -> HostArray | None:
     """A column, or one number, that is added to all columns, as a view as large as the output; None for other addends."""
     addend, out = operands.addend, operands.out
     if addend is None or addend.shape[-1:] not in {(), (1,)} or out.ndim != 2 or out.shape[-1] == 1:
@@ -289,13 +289,13 @@ def _added_column(operands: Operands) -> HostArray | None:
     return None if out.nbytes > MOST_REPEATED_BYTES else np.broadcast_to(addend, out.shape)
 
 
-def _repeating(operands: Operands) -> Operands:
+def _repeating(operands: GemmOperands) -> GemmOperands:
     """The same with a column that is added copied to all columns."""
     column = _added_column(operands)
     return operands if column is None else _adding(operands, np.ascontiguousarray(column))
 
 
-def _adding(operands: Operands, addend: HostArray) -> Operands:
+def _adding(operands: GemmOperands, addend: HostArray) -> GemmOperands:
     """The same with another addend."""
     one = operands
-    return Operands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation)
+    return GemmOperands(one.a, one.b, one.out, addend, one.alpha, one.beta, one.activation)

@@ -32,11 +32,11 @@ from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
 from ort_sdk_cpu.memory.workspace import scratch_of
 
-from .epilogue import Tail
+from .epilogue import Epilogue
 from .packing import is_worth_packing, packed_panels, panels_identity
-from .plan import CompiledProduct, ProductFunction, ProductSizes, epilogue
+from .plan import BLayout, GemmCall, GemmFunction, epilogue_words
 
-__all__ = ["ConstantProduct", "RowProduct"]
+__all__ = ["ConstantBGemm", "RowGemm"]
 
 WEIGHT = 1
 FLOAT = np.dtype(np.float32)
@@ -45,19 +45,19 @@ MOST_COPIED_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class RowProduct:
+class RowGemm:
     """A product of any number of rows."""
 
-    sizes: ProductSizes
+    sizes: BLayout
     weight: HostArray
     bias: HostArray | None
-    epilogue: tuple[int | float, ...]
+    epilogue_words: tuple[int | float, ...]
     """As the task takes it."""
-    share: float = 0.0
+    beta: float = 0.0
     """Factor of the third input, rows that are added to the result; 0 if nothing but the bias is."""
 
 
-class ConstantProduct(BindableKernel):
+class ConstantBGemm(BindableKernel):
     """A kernel whose constant right operand a task reads: panels of it, or its bytes, even if no element is aligned there.
 
     Args:
@@ -65,14 +65,14 @@ class ConstantProduct(BindableKernel):
         make_writer: the shared set's.
         info: the node; its input 1 is a constant matrix of float32 or float16.
         transposed: whether the weight is (columns, inner).
-        tail: what follows the product.
+        epilogue: what follows the product.
     """
 
-    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, epilogue: Epilogue) -> None:
         super().__init__(kernel, make_writer)
         shape = tuple(info.constants[WEIGHT].shape)
         self._inner, self._columns = reversed(shape) if transposed else shape
-        self._transposed, self._tail, self._scratch = transposed, tail, scratch_of(info)
+        self._transposed, self._epilogue, self._scratch = transposed, epilogue, scratch_of(info)
         weight = info.constants[WEIGHT]
         self._may_pack = is_worth_packing(info, weight)
         # Not before a product is needed.
@@ -80,7 +80,7 @@ class ConstantProduct(BindableKernel):
         self._weight: HostArray | None = None
         self._results = ResultMemory()
         is_half = weight.element_type is TensorElementType.FLOAT16
-        self._set_sizes(ProductSizes(self._inner, self._columns, transposed, is_half))
+        self._set_sizes(BLayout(self._inner, self._columns, transposed, is_half))
 
     def packing_identity(self, input_index: int) -> str | None:
         """The panels, or the bytes, if they are copied."""
@@ -102,10 +102,10 @@ class ConstantProduct(BindableKernel):
         """Read the weight there."""
         self._weight = weights.buffers[0]
         if self._may_pack:
-            self._set_sizes(ProductSizes(self._inner, self._columns, is_packed=True))
+            self._set_sizes(BLayout(self._inner, self._columns, is_packed=True))
 
-    def _set_sizes(self, sizes: ProductSizes) -> None:
-        self._sizes, self._function = sizes, ProductFunction(sizes, self._scratch, **self._epilogue)
+    def _set_sizes(self, sizes: BLayout) -> None:
+        self._sizes, self._function = sizes, GemmFunction(sizes, self._scratch, **self._options)
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -117,11 +117,11 @@ class ConstantProduct(BindableKernel):
         out = self._results.empty((*outer, self._columns))
         if inner != self._inner:
             raise InvalidArgument(f"product of {a.shape} and a constant with {self._inner} rows: these have to be equal")
-        rows, weight, finish = math.prod(outer), self._weight, self._tail.finish
+        rows, weight, finish = math.prod(outer), self._weight, self._epilogue.finish
         if not rows:
             return out
         right = np.ascontiguousarray(others[0]) if weight is None else weight
-        self._function(rows, a if a.flags.c_contiguous else np.ascontiguousarray(a), right, self._tail.bias, out)
+        self._function(rows, a if a.flags.c_contiguous else np.ascontiguousarray(a), right, self._epilogue.bias, out)
         if finish is not None:
             finish(out, others[1:])
         return out
@@ -129,32 +129,32 @@ class ConstantProduct(BindableKernel):
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """As for every bindable kernel; arrays that never change are given to the task once."""
         first, out = inputs[0], outputs[0]
-        weight, is_fixed = self._weight, first.is_fixed and out.is_fixed and self._tail.finish is None
+        weight, is_fixed = self._weight, first.is_fixed and out.is_fixed and self._epilogue.finish is None
         if weight is None or not is_fixed or not first.array.size or not out.array.flags.c_contiguous:
             return super().bind(inputs, outputs)
         a = first.array
         if a.flags.c_contiguous:
-            return self._product(a.shape).fixed(a, weight, self._tail.bias, out.array)
+            return self._product(a.shape).fixed(a, weight, self._epilogue.bias, out.array)
         if a.nbytes > MOST_COPIED_BYTES:
             return super().bind(inputs, outputs)
         rows = np.empty(a.shape, FLOAT)
         copy = CopyWriter(lambda source, target: [(target, source)]).fixed(a, rows)
-        return in_turn([copy, self._product(a.shape).fixed(rows, weight, self._tail.bias, out.array)])
+        return in_turn([copy, self._product(a.shape).fixed(rows, weight, self._epilogue.bias, out.array)])
 
     @property
-    def row_product(self) -> RowProduct | None:
+    def row_gemm(self) -> RowGemm | None:
         """The product as a task needs it; None if it is not one task."""
-        weight, share = self._weight, self._tail.share
-        if weight is None or (self._tail.finish is not None and not share):
+        weight, beta = self._weight, self._epilogue.beta
+        if weight is None or (self._epilogue.finish is not None and not beta):
             return None
-        return RowProduct(self._sizes, weight, self._tail.bias, epilogue(**self._epilogue), share)
+        return RowGemm(self._sizes, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
 
-    def _product(self, shape: tuple[int, ...]) -> CompiledProduct:
-        return CompiledProduct(self._sizes.of_rows(math.prod(shape[:-1])), self._scratch, **self._epilogue)
+    def _product(self, shape: tuple[int, ...]) -> GemmCall:
+        return GemmCall(self._sizes.of_rows(math.prod(shape[:-1])), self._scratch, **self._options)
 
     @property
-    def _epilogue(self) -> dict[str, Any]:
-        return {"alpha": self._tail.alpha, "activation": self._tail.activation}
+    def _options(self) -> dict[str, Any]:
+        return {"alpha": self._epilogue.alpha, "activation": self._epilogue.activation}
 
     def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         """The task, for products of as many rows."""
@@ -166,11 +166,11 @@ class ConstantProduct(BindableKernel):
     def _write_nothing(self, _a: HostArray, *arrays: Any) -> None:
         """No rows."""
 
-    def _write(self, product: CompiledProduct, a: HostArray, weight: HostArray, *others: Any) -> None:
-        out, finish = others[-1], self._tail.finish
+    def _write(self, product: GemmCall, a: HostArray, weight: HostArray, *others: Any) -> None:
+        out, finish = others[-1], self._epilogue.finish
         right = np.ascontiguousarray(weight) if self._weight is None else self._weight
         result = out if out.flags.c_contiguous else np.empty(out.shape, FLOAT)
-        product(np.ascontiguousarray(a), right, self._tail.bias, result)
+        product(np.ascontiguousarray(a), right, self._epilogue.bias, result)
         if finish is not None:
             finish(result, others[:-1])
         if result is not out:

@@ -16,7 +16,7 @@ from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
-from .batched import Operands, ProductWriter
+from .batched import GemmOperands, GemmWriter
 
 __all__: list[str] = []
 
@@ -87,7 +87,7 @@ class _Contraction:
     """
 
     def __init__(self, terms: _Terms, scratch: Scratch) -> None:
-        self._terms, self._product = terms, ProductWriter(matrix_product, scratch, Operands)
+        self._terms, self._product = terms, GemmWriter(matrix_product, scratch, GemmOperands)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""

@@ -17,7 +17,7 @@ from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, activation_of
 
 from .plan import EPILOGUE_KINDS
 
-__all__ = ["Tail", "epilogue_activation", "tail_of"]
+__all__ = ["Epilogue", "epilogue_activation", "epilogue_of"]
 
 ADDEND = 2
 
@@ -26,7 +26,7 @@ Finish = Callable[[HostArray, Sequence[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class Epilogue:
     """What follows the product ``alpha * A @ B``."""
 
     alpha: float = 1.0
@@ -36,20 +36,20 @@ class Tail:
     """Applied by the primitive or task; one of ``EPILOGUE_KINDS``."""
     finish: Finish | None = None
     """Anything else, after all that."""
-    share: float = 0.0
+    beta: float = 0.0
     """Factor of the third input, if ``finish`` only adds that."""
 
 
-def tail_of(info: KernelInfo) -> Tail:
+def epilogue_of(info: KernelInfo) -> Epilogue:
     """What follows the product of a node: scaling, a constant bias and an activation that epilogues have are part of it."""
     alpha = float(info.attribute("alpha", 1.0))
     bias, activation = _constant_bias(info), epilogue_activation(info)
     if info.has_input(ADDEND) and bias is None:
-        share = 0.0 if info.attribute("activation", "") else float(info.attribute("beta", 1.0))
-        return Tail(alpha, finish=_finish(info), share=share)
+        beta = 0.0 if info.attribute("activation", "") else float(info.attribute("beta", 1.0))
+        return Epilogue(alpha, finish=_finish(info), beta=beta)
     if activation is None:
-        return Tail(alpha, bias, finish=_activate(info))
-    return Tail(alpha, bias, activation)
+        return Epilogue(alpha, bias, finish=_activate(info))
+    return Epilogue(alpha, bias, activation)
 
 
 def _constant_bias(info: KernelInfo) -> HostArray | None:

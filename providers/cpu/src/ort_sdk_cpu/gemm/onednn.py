@@ -26,9 +26,9 @@ from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, c
 from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import matmul
 
-from .epilogue import Tail
+from .epilogue import Epilogue
 
-__all__ = ["PackedProduct", "packed_layout"]
+__all__ = ["OneDnnGemm", "packed_layout"]
 
 WEIGHT = 1
 TYPICAL_ROWS = 128
@@ -48,18 +48,18 @@ def _chosen_layout(inner: int, columns: int, _threads: int) -> MemoryDescriptor 
     return None if primitive is None else primitive.layout(Argument.WEIGHTS)
 
 
-def _attributes(tail: Tail, columns: int) -> PrimitiveAttributes:
+def _attributes(epilogue: Epilogue, columns: int) -> PrimitiveAttributes:
     post_ops: list[PostOp] = []
-    if tail.alpha != 1:
-        post_ops.append(Eltwise(Algorithm.LINEAR, tail.alpha))
-        if tail.bias is not None:
+    if epilogue.alpha != 1:
+        post_ops.append(Eltwise(Algorithm.LINEAR, epilogue.alpha))
+        if epilogue.bias is not None:
             post_ops.append(Binary(Algorithm.BINARY_ADD, contiguous((1, columns), FLOAT)))
-    if tail.activation != IDENTITY:
-        post_ops.append(eltwise_of(tail.activation))
+    if epilogue.activation != IDENTITY:
+        post_ops.append(eltwise_of(epilogue.activation))
     return PrimitiveAttributes(tuple(post_ops))
 
 
-class PackedProduct(BindableKernel):
+class OneDnnGemm(BindableKernel):
     """A kernel whose constant right operand oneDNN keeps in its own layout.
 
     Args:
@@ -67,15 +67,15 @@ class PackedProduct(BindableKernel):
         make_writer: the same for programs.
         info: the node.
         transposed: whether the weight is (columns, inner).
-        tail: what follows the product.
+        epilogue: what follows the product.
     """
 
-    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, epilogue: Epilogue) -> None:
         super().__init__(kernel, make_writer)
         shape = tuple(info.constants[WEIGHT].shape)
         self._inner, self._columns = reversed(shape) if transposed else shape
         self._transposed = transposed
-        self._tail = tail
+        self._epilogue = epilogue
         self._scratch = scratch_of(info)
         self._packed: HostArray | None = None
 
@@ -115,7 +115,7 @@ class PackedProduct(BindableKernel):
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """As for every bindable kernel; arrays that never change are given to the primitive once."""
         first, out = inputs[0], outputs[0]
-        is_fixed = self._packed is not None and first.is_fixed and out.is_fixed and self._tail.finish is None
+        is_fixed = self._packed is not None and first.is_fixed and out.is_fixed and self._epilogue.finish is None
         if not is_fixed or not first.array.flags.c_contiguous or not first.array.size:
             return super().bind(inputs, outputs)
         rows = first.array.reshape(-1, self._inner)
@@ -126,7 +126,7 @@ class PackedProduct(BindableKernel):
         return super().make_writer(inputs, outputs) if self._packed is None else self._writer(inputs[0].shape)
 
     def _writer(self, shape: tuple[int, ...]) -> Writer:
-        rows, inner, finish, scratch = math.prod(shape[:-1]), self._inner, self._tail.finish, self._scratch
+        rows, inner, finish, scratch = math.prod(shape[:-1]), self._inner, self._epilogue.finish, self._scratch
         if not rows:
             return lambda *_arrays: None
         call = self._call(rows)
@@ -144,15 +144,15 @@ class PackedProduct(BindableKernel):
         return write
 
     def _call(self, rows: int) -> PrimitiveCall:
-        tail, bias = self._tail, contiguous((1, self._columns), FLOAT)
+        epilogue, bias = self._epilogue, contiguous((1, self._columns), FLOAT)
         src, dst = contiguous((rows, self._inner), FLOAT), contiguous((rows, self._columns), FLOAT)
         weights = packed_layout(self._inner, self._columns)
-        has_plain_bias = tail.bias is not None and tail.alpha == 1
-        attributes = _attributes(tail, self._columns)
+        has_plain_bias = epilogue.bias is not None and epilogue.alpha == 1
+        attributes = _attributes(epilogue, self._columns)
         primitive = None if weights is None else matmul(src, weights, bias if has_plain_bias else None, dst, attributes)
         if weights is None or primitive is None or self._packed is None:
             raise RuntimeException(f"oneDNN has no fast product of ({rows}, {self._inner}) and ({self._inner}, {self._columns})")
         constants = [(int(Argument.WEIGHTS), weights, self._packed)]
-        if tail.bias is not None:
-            constants.append((int(Argument.BIAS) if has_plain_bias else binary_post_op(1), bias, tail.bias))
+        if epilogue.bias is not None:
+            constants.append((int(Argument.BIAS) if has_plain_bias else binary_post_op(1), bias, epilogue.bias))
         return PrimitiveCall(primitive, [(Argument.SRC, src, src), (Argument.DST, dst, dst)], constants, self._scratch)

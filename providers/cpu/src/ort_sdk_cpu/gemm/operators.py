@@ -28,7 +28,7 @@ from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.threads import matrix_product
 
-from .batched import SHORTEST_DOT, Operands, ProductWriter
+from .batched import SHORTEST_DOT, GemmOperands, GemmWriter
 from .epilogue import epilogue_activation
 
 __all__: list[str] = []
@@ -42,10 +42,10 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return ProductWriter(matrix_product, scratch, Operands)
+            return GemmWriter(matrix_product, scratch, GemmOperands)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
         write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
-        return ProductWriter(write, scratch, Operands)
+        return GemmWriter(write, scratch, GemmOperands)
 
     return make
 
@@ -74,13 +74,13 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     activation, turns_weight = epilogue_activation(info), trans_b and _is_narrow_constant(info)
     turned = _turned_once()
 
-    def operands(a: HostArray, b: HostArray, *rest: Any) -> Operands:
+    def operands(a: HostArray, b: HostArray, *rest: Any) -> GemmOperands:
         addend = rest[0] if len(rest) > 1 else None
         right = turned(b) if turns_weight else b.T if trans_b else b
-        return Operands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, activation or IDENTITY)
+        return GemmOperands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if activation is None else operands)
+    return lambda _inputs, _outputs: GemmWriter(write, scratch, None if activation is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
@@ -102,12 +102,12 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
 
     activation = epilogue_activation(info)
 
-    def operands(a: HostArray, b: HostArray, out: HostArray) -> Operands:
+    def operands(a: HostArray, b: HostArray, out: HostArray) -> GemmOperands:
         first, second = _oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b)
-        return Operands(first, second, out, None, alpha, 1.0, activation or IDENTITY)
+        return GemmOperands(first, second, out, None, alpha, 1.0, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: ProductWriter(write, scratch, None if activation is None else operands)
+    return lambda _inputs, _outputs: GemmWriter(write, scratch, None if activation is None else operands)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
@@ -162,7 +162,7 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
     """
     if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transBatchA", "transBatchB")):
         return _small_product(info, kernel, make_writer)
-    from .epilogue import tail_of
+    from .epilogue import epilogue_of
 
     transposed = bool(info.attribute("transB", 0))
     stays = libraries.numba().is_usable and (not stores_packed_weights(info) or _gets_panels(info))
@@ -172,22 +172,22 @@ def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bin
     if turns:
         if not _is_worth_turning(info, transposed=transposed):
             return None
-        from .transposed_a import TransposedProduct
+        from .transposed_a import TransposedAGemm
 
-        return TransposedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+        return TransposedAGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
     if stays:
-        from .constant_b import ConstantProduct
+        from .constant_b import ConstantBGemm
 
-        tail, kind = tail_of(info), ConstantProduct
-        if tail.finish is not None:
-            from .unfused_activation import ProductAndActivation, is_for_steps
+        epilogue, kind = epilogue_of(info), ConstantBGemm
+        if epilogue.finish is not None:
+            from .unfused_activation import GemmAndActivation, expands_to_steps
 
-            kind = ProductAndActivation if is_for_steps(info, tail) else ConstantProduct
-        return kind(kernel, make_writer, info, transposed=transposed, tail=tail)
+            kind = GemmAndActivation if expands_to_steps(info, epilogue) else ConstantBGemm
+        return kind(kernel, make_writer, info, transposed=transposed, epilogue=epilogue)
     if libraries.onednn().is_usable:
-        from .onednn import PackedProduct
+        from .onednn import OneDnnGemm
 
-        return PackedProduct(kernel, make_writer, info, transposed=transposed, tail=tail_of(info))
+        return OneDnnGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
     return None
 
 
@@ -220,9 +220,9 @@ def _small_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
     activation = epilogue_activation(info)
     if not is_plain or activation is None or stores_packed_weights(info) or not libraries.numba().is_usable:
         return None
-    from .small import SmallProduct
+    from .small import SmallGemm
 
-    product = SmallProduct(
+    product = SmallGemm(
         scratch_of(info),
         transposed=bool(info.attribute("transB", 0)),
         alpha=float(info.attribute("alpha", 1.0)),

@@ -11,15 +11,15 @@ from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
-from .plan import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, Sizes, epilogue
+from .plan import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, GemmProblem, epilogue_words
 
-__all__ = ["Stack", "StackedProduct"]
+__all__ = ["OverlappingRows", "OverlappingRowsGemm"]
 
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class OverlappingRows:
     """How matrices lie: all numbers but the first two are of bytes."""
 
     count: int
@@ -32,7 +32,7 @@ class Stack:
     """From matrix to matrix of the result."""
 
 
-class StackedProduct:
+class OverlappingRowsGemm:
     """``activation(A B' + bias)`` for each matrix A of a stack. For any number of threads at once.
 
     Args:
@@ -43,9 +43,9 @@ class StackedProduct:
 
     def __init__(self, weight: HostArray, scratch: Scratch, *, activation: Activation = IDENTITY) -> None:
         self._weight, self._scratch = weight, scratch
-        self._epilogue = epilogue(1.0, activation)
+        self._epilogue = epilogue_words(1.0, activation)
 
-    def __call__(self, stack: Stack, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
+    def __call__(self, stack: OverlappingRows, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the products.
 
         Args:
@@ -65,7 +65,7 @@ class StackedProduct:
 @functools.lru_cache(maxsize=1024)
 def _planned(count: int, rows: int, inner: int, columns: int, most_threads: int) -> tuple[str, int, tuple[int, ...], int]:
     """(task, threads, its last arguments, bytes of working memory): parts are matrices, or of the rows where they are few."""
-    sizes = Sizes(rows, inner, columns, is_transposed=True)
+    sizes = GemmProblem(rows, inner, columns, trans_b=True)
     threads = max(1, min(most_threads, count * rows * inner * columns // PRODUCTS_PER_THREAD))
     row_parts = 1 if count >= threads else min(threads, rows)
     work = -(-sizes.work_bytes // 64) * 64

@@ -17,7 +17,7 @@ from ort_sdk_cpu.memory.allocator import ALIGNMENT_BYTES
 from ort_sdk_cpu.memory.weight_arena import memory_for
 from ort_sdk_cpu.platform import libraries
 
-from .plan import PACKED_MODULE, SPARE_BYTES, Sizes
+from .plan import PACKED_MODULE, SPARE_BYTES, GemmProblem
 
 __all__ = ["is_worth_packing", "packed_panels", "panels_identity"]
 
@@ -56,7 +56,7 @@ def _has_few_rows(first: NodeArg | None, *, turned: bool) -> bool:
 
 def panels_identity(*, transposed: bool) -> str:
     """The layout: how wide panels are, and what they were made of."""
-    return f"panels-{Sizes(1, 1, 1, is_packed=True).weight_row_bytes}-{'nk' if transposed else 'kn'}"
+    return f"panels-{GemmProblem(1, 1, 1, is_packed=True).weight_row_bytes}-{'nk' if transposed else 'kn'}"
 
 
 def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostArray:
@@ -71,7 +71,7 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
 
     data = weight.packed()
     inner, columns = reversed(weight.shape) if transposed else weight.shape
-    panel_bytes = Sizes(1, inner, columns, is_packed=True).weight_row_bytes
+    panel_bytes = GemmProblem(1, inner, columns, is_packed=True).weight_row_bytes
     width = panel_bytes // (4 * inner)
     panels = memory_for(weight, -(-columns // width) * panel_bytes, allocator)
     if transposed and columns % width:

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 __all__ = [
     "EPILOGUE_KINDS",
     "PACKED_MODULE",
-    "SHARED_TASK",
     "SPARE_BYTES",
-    "CompiledProduct",
-    "Division",
-    "ProductFunction",
-    "ProductPlan",
-    "ProductSizes",
-    "Sizes",
-    "divided",
-    "epilogue",
-    "planned",
+    "SPLIT_K_TASK",
+    "BLayout",
+    "GemmCall",
+    "GemmFunction",
+    "GemmPlan",
+    "GemmProblem",
+    "Partition",
+    "epilogue_words",
+    "partition_gemm",
+    "plan_gemm",
 ]
 
 MODULE, PACKED_MODULE = "products", "packed_products"
-SHARED_TASK = "sums_of_shares"
+SPLIT_K_TASK = "sums_of_shares"
 """The task in which threads share the second operand's rows, and read each other's sums."""
 FEW_ROWS = 4
 """Most rows with which the second operand takes longer to read than to multiply."""
@@ -79,14 +79,14 @@ EPILOGUE_KINDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """(rows, inner) times (inner, columns); the second operand may be (columns, inner)."""
+class GemmProblem:
+    """(m, k) times (k, n); the second operand may be (n, k)."""
 
-    rows: int
-    inner: int
-    columns: int
-    is_transposed: bool = False
-    is_half: bool = False
+    m: int
+    k: int
+    n: int
+    trans_b: bool = False
+    is_float16: bool = False
     """Whether the second operand is float16."""
     is_packed: bool = False
     """Whether it was laid out in panels."""
@@ -100,78 +100,78 @@ class Sizes:
     def weight_row_bytes(self) -> int:
         """Bytes from row to row of the second operand where they follow each other, or from panel to panel."""
         if self.is_packed:
-            return self.inner * _width() * _FLOAT_BYTES
-        row = self.inner if self.is_transposed else self.columns
-        return row * (_HALF_BYTES if self.is_half else _FLOAT_BYTES)
+            return self.k * _width() * _FLOAT_BYTES
+        row = self.k if self.trans_b else self.n
+        return row * (_HALF_BYTES if self.is_float16 else _FLOAT_BYTES)
 
     @property
     def task(self) -> str:
-        """The task for so many rows."""
+        """The task for so many m."""
         if self.is_packed:
             return "packed_panels"
-        if self.is_half:
-            return "halves_in_rows" if self.is_transposed else "halves_in_columns"
-        if self.is_transposed:
-            return "dots_of_rows" if self.rows <= DOTTED_ROWS else "panels_of_rows"
-        is_summed = self.rows in SUMMED_COLUMNS and self.columns >= SUMMED_COLUMNS[self.rows]
+        if self.is_float16:
+            return "halves_in_rows" if self.trans_b else "halves_in_columns"
+        if self.trans_b:
+            return "dots_of_rows" if self.m <= DOTTED_ROWS else "panels_of_rows"
+        is_summed = self.m in SUMMED_COLUMNS and self.n >= SUMMED_COLUMNS[self.m]
         return "sums_of_columns" if is_summed else "panels_of_columns"
 
     @property
     def rows_at_once(self) -> int:
         """Rows multiplied at a time."""
-        is_turned = self.is_transposed and not self.is_half
-        most = max(32, MOST_TRANSPOSED // self.inner // 32 * 32) if is_turned else MOST_ROWS
-        return min(self.rows, MOST_ROWS, most)
+        is_turned = self.trans_b and not self.is_float16
+        most = max(32, MOST_TRANSPOSED // self.k // 32 * 32) if is_turned else MOST_ROWS
+        return min(self.m, MOST_ROWS, most)
 
     def threads_of(self, most: int) -> int:
         """Threads worth waking up."""
-        numbers = self.inner * self.columns
-        return max(1, min(most, max(self.rows * numbers // PRODUCTS_PER_THREAD, numbers // NUMBERS_PER_THREAD)))
+        numbers = self.k * self.n
+        return max(1, min(most, max(self.m * numbers // PRODUCTS_PER_THREAD, numbers // NUMBERS_PER_THREAD)))
 
-    def is_shared(self, threads: int) -> bool:
-        """Whether each of so many threads multiplies with some rows of the second operand, and not with some of its columns."""
-        if threads < 2 or self.is_transposed or self.is_half or self.is_packed or not libraries.has_openmp():
+    def is_split_k(self, threads: int) -> bool:
+        """Whether each of so many threads multiplies with some m of the second operand, and not with some of its n."""
+        if threads < 2 or self.trans_b or self.is_float16 or self.is_packed or not libraries.has_openmp():
             return False
-        least = 1 if self.rows <= ROWS_OF_ANY_COLUMNS else COLUMNS_OF_MORE_ROWS
-        is_few = self.rows <= min(SHARED_ROWS, _tile_rows())
-        return is_few and least <= self.columns <= SHARED_COLUMNS and self.inner >= SHARED_STEPS * threads
+        least = 1 if self.m <= ROWS_OF_ANY_COLUMNS else COLUMNS_OF_MORE_ROWS
+        is_few = self.m <= min(SHARED_ROWS, _tile_rows())
+        return is_few and least <= self.n <= SHARED_COLUMNS and self.k >= SHARED_STEPS * threads
 
     @property
-    def shared_bytes(self) -> int:
-        """Working memory of a thread then: its sums, and a panel of the last columns."""
+    def split_k_bytes(self) -> int:
+        """Working memory of a thread then: its sums, and a panel of the last n."""
         width = _width()
-        return (self.rows * (-(-self.columns // width) * width + 16) + SHARED_STEPS * width) * _FLOAT_BYTES
+        return (self.m * (-(-self.n // width) * width + 16) + SHARED_STEPS * width) * _FLOAT_BYTES
 
     @property
     def work_bytes(self) -> int:
-        """Working memory of a thread: panels, copied rows, results that go elsewhere."""
+        """Working memory of a thread: panels, copied m, results that go elsewhere."""
         width, copy_row = _width(), _STEPS * _FLOAT_BYTES + 64
-        rows = -(-self.rows_at_once // width) * width
+        m = -(-self.rows_at_once // width) * width
         if self.is_packed:
-            numbers = max(rows * (width + _STEPS), min(rows, _tile_rows()) * (width + self.inner))
+            numbers = max(m * (width + _STEPS), min(m, _tile_rows()) * (width + self.k))
             return SPARE_BYTES + numbers * _FLOAT_BYTES + 64
-        if self.is_half:
-            return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
-        if self.is_transposed:
-            sums = _BLOCK * (rows * _FLOAT_BYTES + 64)
-            return SPARE_BYTES + 12 * copy_row + sums + rows * self.inner * _FLOAT_BYTES
+        if self.is_float16:
+            return _HALF_SPARE_BYTES + (_STEPS + 1) * width * _FLOAT_BYTES + m * (width * _FLOAT_BYTES + copy_row)
+        if self.trans_b:
+            sums = _BLOCK * (m * _FLOAT_BYTES + 64)
+            return SPARE_BYTES + 12 * copy_row + sums + m * self.k * _FLOAT_BYTES
         panels = 1 if self.rows_at_once <= _tall_rows() else _GROUP
-        return panels * (_STEPS + 1) * width * _FLOAT_BYTES + rows * (width * _FLOAT_BYTES + copy_row)
+        return panels * (_STEPS + 1) * width * _FLOAT_BYTES + m * (width * _FLOAT_BYTES + copy_row)
 
 
 @dataclass(frozen=True, slots=True)
-class ProductSizes:
-    """Of a product but for its rows."""
+class BLayout:
+    """Of a product but for its m."""
 
-    inner: int
-    columns: int
-    is_transposed: bool = False
-    is_half: bool = False
+    k: int
+    n: int
+    trans_b: bool = False
+    is_float16: bool = False
     is_packed: bool = False
 
-    def of_rows(self, rows: int) -> Sizes:
-        """The sizes with so many rows."""
-        return Sizes(rows, self.inner, self.columns, self.is_transposed, self.is_half, self.is_packed)
+    def of_rows(self, m: int) -> GemmProblem:
+        """The sizes with so many m."""
+        return GemmProblem(m, self.k, self.n, self.trans_b, self.is_float16, self.is_packed)
 
 
 def _width() -> int:
@@ -190,16 +190,16 @@ def _tall_rows() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def planned(sizes: Sizes, most_threads: int) -> ProductPlan:
+def plan_gemm(sizes: GemmProblem, most_threads: int) -> GemmPlan:
     """How a product of these sizes is computed."""
-    rows, inner, columns = sizes.rows, sizes.inner, sizes.columns
+    rows, inner, columns = sizes.m, sizes.k, sizes.n
     threads = sizes.threads_of(most_threads)
     steps = (inner * _FLOAT_BYTES, sizes.weight_row_bytes, columns * _FLOAT_BYTES, 0, 0, 0, 0, 1)
-    return ProductPlan((rows, columns, inner, *steps), divided(sizes, threads))
+    return GemmPlan((rows, columns, inner, *steps), partition_gemm(sizes, threads))
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class Partition:
     """How threads share a product."""
 
     task: str
@@ -210,41 +210,41 @@ class Division:
     """Of all threads."""
 
 
-def divided(sizes: Sizes, threads: int, *, is_stack: bool = False) -> Division:
+def partition_gemm(sizes: GemmProblem, threads: int, *, is_stack: bool = False) -> Partition:
     """Parts of a product, or of a stack of products, of which each thread then has some."""
-    is_shared = not is_stack and sizes.is_shared(threads)
-    parts = (1, 1) if is_stack or is_shared else _parts_of(sizes, threads)
-    work = -(-(sizes.shared_bytes if is_shared else sizes.work_bytes) // 64) * 64
-    task = SHARED_TASK if is_shared else sizes.task
-    return Division(task, threads, (*parts, work, sizes.rows_at_once), work * threads)
+    is_split_k = not is_stack and sizes.is_split_k(threads)
+    parts = (1, 1) if is_stack or is_split_k else _parts_of(sizes, threads)
+    work = -(-(sizes.split_k_bytes if is_split_k else sizes.work_bytes) // 64) * 64
+    task = SPLIT_K_TASK if is_split_k else sizes.task
+    return Partition(task, threads, (*parts, work, sizes.rows_at_once), work * threads)
 
 
-def _parts_of(sizes: Sizes, threads: int) -> tuple[int, int]:
+def _parts_of(sizes: GemmProblem, threads: int) -> tuple[int, int]:
     """(parts of the rows, parts of the columns): as many as there are threads.
 
     Of many rows: what follows a product goes through rows, too, and so finds them near the same core. Of fewer, the largest part
     is as small as can be.
     """
-    unit = 16 if sizes.is_transposed and not sizes.is_half else _width()
-    units = -(-sizes.columns // unit)
-    least = max(FEWEST_ROWS_OF_PART, sizes.inner * sizes.columns // NUMBERS_PER_ROW)
-    if sizes.rows >= min(least, ROWS_OF_PART) * threads:
+    unit = 16 if sizes.trans_b and not sizes.is_float16 else _width()
+    units = -(-sizes.n // unit)
+    least = max(FEWEST_ROWS_OF_PART, sizes.k * sizes.n // NUMBERS_PER_ROW)
+    if sizes.m >= min(least, ROWS_OF_PART) * threads:
         return threads, 1
 
     def cost(row_parts: int) -> int:
-        return -(-sizes.rows // row_parts) * -(-units // (threads // row_parts))
+        return -(-sizes.m // row_parts) * -(-units // (threads // row_parts))
 
     row_parts = min((count for count in range(1, threads + 1) if threads % count == 0), key=cost)
     return row_parts, threads // row_parts
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPlan:
+class GemmPlan:
     """How a product is computed."""
 
     sizes: tuple[int, ...]
     """Arguments from the rows on."""
-    division: Division
+    partition: Partition
 
 
 @functools.cache
@@ -254,12 +254,12 @@ def _task(module: str, name: str) -> TaskFunction:
     return task_function(module, name, KINDS)
 
 
-def epilogue(alpha: float, activation: Activation) -> tuple[int | float, ...]:
+def epilogue_words(alpha: float, activation: Activation) -> tuple[int | float, ...]:
     """What follows a GEMM, as the tasks take it."""
     return int(activation.kind), float(alpha), 1.0, float(activation.alpha)
 
 
-class ProductFunction:
+class GemmFunction:
     """``activation(alpha * A B + bias)`` for matrices with any number of rows. For any number of threads at once.
 
     Args:
@@ -271,25 +271,27 @@ class ProductFunction:
 
     def __init__(
         self,
-        sizes: ProductSizes,
+        sizes: BLayout,
         scratch: Scratch,
         *,
         alpha: float = 1.0,
         activation: Activation = IDENTITY,
     ) -> None:
         self._sizes, self._scratch = sizes, scratch
-        self._epilogue = epilogue(alpha, activation)
+        self._epilogue = epilogue_words(alpha, activation)
 
     def __call__(self, rows: int, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""
         sizes = self._sizes.of_rows(rows)
-        plan = planned(sizes, libraries.thread_count())
-        division = plan.division
-        work = self._scratch.room(WORKING_MEMORY, division.work_bytes)
-        _task(sizes.module, division.task)(division.threads, a, b, out, bias, work, *plan.sizes, *self._epilogue, *division.rest)
+        plan = plan_gemm(sizes, libraries.thread_count())
+        partition = plan.partition
+        work = self._scratch.room(WORKING_MEMORY, partition.work_bytes)
+        _task(sizes.module, partition.task)(
+            partition.threads, a, b, out, bias, work, *plan.sizes, *self._epilogue, *partition.rest
+        )
 
 
-class CompiledProduct:
+class GemmCall:
     """``activation(alpha * A B + bias)`` for matrices of some sizes. For one thread at a time.
 
     Args:
@@ -304,7 +306,7 @@ class CompiledProduct:
 
     def __init__(
         self,
-        sizes: Sizes,
+        sizes: GemmProblem,
         scratch: Scratch,
         *,
         alpha: float = 1.0,
@@ -315,13 +317,13 @@ class CompiledProduct:
     ) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        plan = planned(sizes, most_threads or libraries.thread_count())
+        plan = plan_gemm(sizes, most_threads or libraries.thread_count())
         rows, columns, inner, a_row, b_row, *others = plan.sizes
         given = (rows, columns, inner, a_row_bytes or a_row, b_row_bytes or b_row, *others)
-        division = plan.division
-        arguments = (0, 0, 0, 0, 0, *given, *epilogue(alpha, activation), *division.rest)
-        self._call = TaskCall(sizes.module, division.task, arguments, division.threads)
-        self._work = ToldMemory(scratch, WORKING_MEMORY, division.work_bytes)
+        partition = plan.partition
+        arguments = (0, 0, 0, 0, 0, *given, *epilogue_words(alpha, activation), *partition.rest)
+        self._call = TaskCall(sizes.module, partition.task, arguments, partition.threads)
+        self._work = ToldMemory(scratch, WORKING_MEMORY, partition.work_bytes)
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the product of contiguous arrays; ``b`` may be bytes at any address."""

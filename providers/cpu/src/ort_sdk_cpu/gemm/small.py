@@ -14,13 +14,13 @@ from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch
 
 from .batched import SHORTEST_DOT
-from .constant_b import RowProduct
-from .plan import MODULE, ProductFunction, ProductSizes, epilogue
+from .constant_b import RowGemm
+from .plan import MODULE, BLayout, GemmFunction, epilogue_words
 
-__all__ = ["SmallProduct"]
+__all__ = ["SmallGemm"]
 
 
-class SmallProduct:
+class SmallGemm:
     """``activation(alpha * A B + C)`` of float32, where its task is at hand. For any number of threads at once.
 
     Args:
@@ -31,24 +31,24 @@ class SmallProduct:
     """
 
     def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation) -> None:
-        self._transposed, self._epilogue = transposed, epilogue(alpha, activation)
-        self._function = functools.cache(lambda sizes: ProductFunction(sizes, scratch, alpha=alpha, activation=activation))
+        self._transposed, self._epilogue = transposed, epilogue_words(alpha, activation)
+        self._function = functools.cache(lambda sizes: GemmFunction(sizes, scratch, alpha=alpha, activation=activation))
 
-    def row_product(self, weight: HostArray, bias: HostArray | None, share: float = 0.0) -> RowProduct | None:
+    def row_gemm(self, weight: HostArray, bias: HostArray | None, beta: float = 0.0) -> RowGemm | None:
         """The product with constants as a task of any number of rows; None where they do not lie as it needs them.
 
         Args:
             weight: the second operand.
             bias: added to each row.
-            share: factor of rows that are added, without an activation.
+            beta: factor of rows that are added, without an activation.
         """
         columns, inner = weight.shape if self._transposed else weight.shape[::-1]
         is_row = bias is None or bias.shape in {(columns,), (1, columns)}
         is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and is_row
-        if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (share and self._epilogue[0]):
+        if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (beta and self._epilogue[0]):
             return None
         vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
-        return RowProduct(ProductSizes(inner, columns, self._transposed), weight, vector, self._epilogue, share)
+        return RowGemm(BLayout(inner, columns, self._transposed), weight, vector, self._epilogue, beta)
 
     def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
         """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""
@@ -61,7 +61,7 @@ class SmallProduct:
         if depth != inner or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(columns,), (1, columns)}):
             return NotImplemented
         is_turned = self._transposed and inner < SHORTEST_DOT
-        sizes = ProductSizes(inner, columns, self._transposed and not is_turned)
+        sizes = BLayout(inner, columns, self._transposed and not is_turned)
         if not _is_at_hand(sizes.of_rows(rows).task):
             return NotImplemented
         out = np.empty((*outer, columns), np.float32)

@@ -9,15 +9,15 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 
-from .constant_b import ConstantProduct
+from .constant_b import ConstantBGemm
 
-__all__ = ["TransposedProduct"]
+__all__ = ["TransposedAGemm"]
 
 
-class TransposedProduct(ConstantProduct):
+class TransposedAGemm(ConstantBGemm):
     """As its base, with the last two axes of the first operand swapped."""
 
-    row_product = None
+    row_gemm = None
     """Its first operand has no rows."""
 
     def _run(self, a: HostArray, *others: Any) -> Any:

@@ -12,39 +12,41 @@ from ort_sdk.api.step_expansion import ExpandingProgram
 from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
-from .constant_b import ConstantProduct
-from .epilogue import Tail
+from .constant_b import ConstantBGemm
+from .epilogue import Epilogue
 
-__all__ = ["ProductAndActivation", "is_for_steps"]
+__all__ = ["GemmAndActivation", "expands_to_steps"]
 
 _PREFIX = "activation_"
 _OWN = frozenset({"activation", "activation_alpha", "activation_beta", "activation_gamma"})
 
 
-def is_for_steps(info: KernelInfo, tail: Tail) -> bool:
+def expands_to_steps(info: KernelInfo, epilogue: Epilogue) -> bool:
     """Whether all that is left behind a FusedGemm's product is an activation."""
-    has_addend = info.has_input(2) and tail.bias is None
-    return info.op_type == "FusedGemm" and tail.finish is not None and not has_addend and bool(info.attribute("activation", ""))
+    has_addend = info.has_input(2) and epilogue.bias is None
+    return (
+        info.op_type == "FusedGemm" and epilogue.finish is not None and not has_addend and bool(info.attribute("activation", ""))
+    )
 
 
-class ProductAndActivation(ConstantProduct):
+class GemmAndActivation(ConstantBGemm):
     """FusedGemm whose activation NumPy computes where steps are run one by one.
 
     Args:
-        kernel: what is known of the node, like the others of ``ConstantProduct``.
+        kernel: what is known of the node, like the others of ``ConstantBGemm``.
         make_writer: the shared set's.
         info: the node.
         transposed: whether the weight is (columns, inner).
-        tail: what follows the product.
+        epilogue: what follows the product.
     """
 
-    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, tail: Tail) -> None:
-        super().__init__(kernel, make_writer, info, transposed=transposed, tail=tail)
+    def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, epilogue: Epilogue) -> None:
+        super().__init__(kernel, make_writer, info, transposed=transposed, epilogue=epilogue)
         self._provider, self._attributes = info.execution_provider, info.attributes
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
         """Gemm, and the activation as a node of its own."""
-        if self._tail.finish is None or self._provider is None:
+        if self._epilogue.finish is None or self._provider is None:
             return None
         op_type, parameters = str(self._attributes["activation"]), self._parameters()
         kernel = self._provider.step_kernel(op_type, [tensor_type(TensorElementType.FLOAT)], parameters)
@@ -56,7 +58,7 @@ class ProductAndActivation(ConstantProduct):
         names = _OWN & self._attributes.keys() - {"activation"}
         return {name.removeprefix(_PREFIX): self._attributes[name] for name in sorted(names)}
 
-    def _without_activation(self) -> ProductAndActivation:
+    def _without_activation(self) -> GemmAndActivation:
         made = copy.copy(self)
-        made._tail, made._results = replace(self._tail, finish=None), ResultMemory()
+        made._epilogue, made._results = replace(self._epilogue, finish=None), ResultMemory()
         return made

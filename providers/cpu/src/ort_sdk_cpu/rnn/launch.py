@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.gemm.plan import CompiledProduct, Sizes
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -114,13 +114,13 @@ class RecurrentTask:
         """Whether the task may run at the same time as that of the other direction."""
         return self._sizes.are_concurrent
 
-    def _input_product(self, scratch: Scratch) -> CompiledProduct | None:
+    def _input_product(self, scratch: Scratch) -> GemmCall | None:
         """What multiplies the inputs by their weights before the task; None if the task does."""
         sizes = self._sizes
         if sizes.multiplies_inputs:
             return None
-        product = Sizes(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, is_transposed=True)
-        return CompiledProduct(product, scratch)
+        product = GemmProblem(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, trans_b=True)
+        return GemmCall(product, scratch)
 
     def _more_memory(self, _threads: int) -> Mapping[str, tuple[int, ...]]:
         """Further working memory, float32, by name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.gemm.plan import FEW_ROWS, SHARED_TASK, ProductSizes, divided, planned
+from ort_sdk_cpu.gemm.plan import FEW_ROWS, SPLIT_K_TASK, BLayout, partition_gemm, plan_gemm
 from ort_sdk_cpu.jit.task import WORD, task_address
 from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, run_sequence
 from ort_sdk_cpu.memory.result_pool import ResultMemory
@@ -95,12 +95,12 @@ class RowSequence:
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
         self._failing = [place for place, step in enumerate(steps) if step.may_fail]
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
-        self._numbers = sum(step.product.inner * step.product.columns for step in steps if step.product is not None)
+        self._numbers = sum(step.product.k * step.product.n for step in steps if step.product is not None)
         """Of all second operands of products of float32."""
         self._packed_numbers = sum(step.numbers for step in steps)
         self._most_rows = min((step.most_rows for step in steps if step.most_rows), default=0)
         self._has_attention = any(not step.goes_by_rows for step in steps)
-        self._waits: dict[tuple[frozenset[ProductSizes], frozenset[ProductSizes]], list[bool]] = {}
+        self._waits: dict[tuple[frozenset[BLayout], frozenset[BLayout]], list[bool]] = {}
         """By products whose rows are split among the threads, and products of whose second operands each has some rows."""
         self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
         self._checked: set[tuple[tuple[int, ...], int, int]] = set()
@@ -194,13 +194,13 @@ class RowSequence:
 
     def _made(self, lead: tuple[int, ...], rows: int) -> _Shaped:
         most = libraries.thread_count()
-        products = {sizes: planned(sizes.of_rows(rows), most).division for sizes in self._products}
-        threads = max((division.threads for division in products.values()), default=1)
+        products = {sizes: plan_gemm(sizes.of_rows(rows), most).partition for sizes in self._products}
+        threads = max((partition.threads for partition in products.values()), default=1)
         together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
         # A team that is there anyway reads all second operands together.
         threads = max(threads, min(most, together // NUMBERS_WORTH_WAKING))
         if rows <= FEW_ROWS:
-            products = {sizes: divided(sizes.of_rows(rows), threads) for sizes in self._products}
+            products = {sizes: partition_gemm(sizes.of_rows(rows), threads) for sizes in self._products}
         work = max([each.work_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
         values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
@@ -208,11 +208,11 @@ class RowSequence:
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": lead[0], "length": lead[1]}
-        for sizes, division in products.items():
-            *parts, _, at_once = division.rest
+        for sizes, partition in products.items():
+            *parts, _, at_once = partition.rest
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
-        by_rows = frozenset(sizes for sizes, division in products.items() if division.rest[:2] == (threads, 1))
-        shared = frozenset(sizes for sizes, division in products.items() if division.task == SHARED_TASK)
+        by_rows = frozenset(sizes for sizes, partition in products.items() if partition.rest[:2] == (threads, 1))
+        shared = frozenset(sizes for sizes, partition in products.items() if partition.task == SPLIT_K_TASK)
         if (by_rows, shared) not in self._waits:
             self._waits[by_rows, shared] = self._waits_with(by_rows, shared)
         words = self._sequence.filled(numbers, threads, self._waits[by_rows, shared])
@@ -224,7 +224,7 @@ class RowSequence:
                 words[_record_of(words, index)] = task_address(*name)
         return _Shaped(words, threads, values + work * threads, base, tuple(names), lead)
 
-    def _waits_with(self, by_rows: frozenset[ProductSizes], shared: frozenset[ProductSizes]) -> list[bool]:
+    def _waits_with(self, by_rows: frozenset[BLayout], shared: frozenset[BLayout]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
 
         What follows a shared product always has: threads read each other's working memory to the end of it.

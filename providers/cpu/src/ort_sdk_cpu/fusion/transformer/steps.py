@@ -16,9 +16,9 @@ from ort_sdk_cpu.attention.arguments.flash import FlashAttention, thread_workspa
 from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, QuickGeluRows
-from ort_sdk_cpu.gemm.constant_b import ConstantProduct, RowProduct
-from ort_sdk_cpu.gemm.plan import ProductSizes
-from ort_sdk_cpu.gemm.small import SmallProduct
+from ort_sdk_cpu.gemm.constant_b import ConstantBGemm, RowGemm
+from ort_sdk_cpu.gemm.plan import BLayout
+from ort_sdk_cpu.gemm.small import SmallGemm
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 from ort_sdk_cpu.kernel.activation import ActivationKind
 from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
@@ -44,7 +44,7 @@ def _value(index: int) -> Terms:
     return ((("value", index), 1),)
 
 
-def _split(sizes: ProductSizes, position: int) -> Terms:
+def _split(sizes: BLayout, position: int) -> Terms:
     """One of (parts of rows, parts of columns, rows at once)."""
     return (((sizes, position), 1),)
 
@@ -72,7 +72,7 @@ class RowStep:
     writes: tuple[int, ...]
     goes_by_rows: bool = True
     """Whether each thread makes some rows of the same rows; a product does where its rows are split."""
-    product: ProductSizes | None = None
+    product: BLayout | None = None
     added: AddedScores | None = None
     kept: tuple[Any, ...] = ()
     """Arrays that addresses are of."""
@@ -179,47 +179,47 @@ def _vector(step: FusibleStep, position: int, width: int, program: FusibleProgra
     return np.ascontiguousarray(array)
 
 
-def _row_product(step: FusibleStep, program: FusibleProgram) -> RowProduct | None:
+def _row_product(step: FusibleStep, program: FusibleProgram) -> RowGemm | None:
     """A step as a product of rows and a constant matrix."""
-    if isinstance(step.kernel, ConstantProduct):
-        return step.kernel.row_product
+    if isinstance(step.kernel, ConstantBGemm):
+        return step.kernel.row_gemm
     call = getattr(step.kernel, "call", None)
-    if not isinstance(call, SmallProduct) or len(program.values[step.inputs[0]].shape) < 2:
+    if not isinstance(call, SmallGemm) or len(program.values[step.inputs[0]].shape) < 2:
         return None
     constants: list[Any] = [program.values[index].constant if index in program.values else None for index in step.inputs[1:3]]
     if constants[0] is None or constants[0].ndim != 2:
         return None
     if _given(step, 2) and constants[1] is None:
-        return call.row_product(constants[0], None, share=1.0)
-    return call.row_product(constants[0], constants[1] if _given(step, 2) else None)
+        return call.row_gemm(constants[0], None, beta=1.0)
+    return call.row_gemm(constants[0], constants[1] if _given(step, 2) else None)
 
 
 def _product(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     product, x, out = _row_product(step, program), step.inputs[0], step.outputs[0]
     if product is None:
         return None
-    if not product.share:
-        return _product_task(product, x, out, product.bias, product.epilogue)
-    activation, alpha, _, slope = product.epilogue
+    if not product.beta:
+        return _product_task(product, x, out, product.bias, product.epilogue_words)
+    activation, alpha, _, slope = product.epilogue_words
     if _shape(program, step.inputs[2]) != _shape(program, out) or program.values[step.inputs[2]].constant is not None:
         return None
-    return _product_task(product, x, out, None, (activation, alpha, product.share, slope), step.inputs[2])
+    return _product_task(product, x, out, None, (activation, alpha, product.beta, slope), step.inputs[2])
 
 
 def _product_task(
-    product: RowProduct, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...], rows: int = 0
+    product: RowGemm, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...], rows: int = 0
 ) -> RowStep:
     """A product to which a vector is added, or rows, if there are any."""
     sizes, some = product.sizes, product.sizes.of_rows(SOME_ROWS)
     bias: Word = _value(rows) if rows else 0 if vector is None else address_of(vector)
-    a_row, c_row = sizes.inner * FLOAT_BYTES, sizes.columns * FLOAT_BYTES
+    a_row, c_row = sizes.k * FLOAT_BYTES, sizes.n * FLOAT_BYTES
     places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
     steps = (a_row, some.weight_row_bytes, c_row, 0, 0, 0, c_row if rows else 0, 1)
     parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
-    words = (*places, ROWS, sizes.columns, sizes.inner, *steps, *epilogue, *parts)
+    words = (*places, ROWS, sizes.n, sizes.k, *steps, *epilogue, *parts)
     return RowStep(
         TaskWords(some.module, some.task, words),
-        {x: sizes.inner, out: sizes.columns} | ({rows: sizes.columns} if rows else {}),
+        {x: sizes.k, out: sizes.n} | ({rows: sizes.n} if rows else {}),
         (x, rows) if rows else (x,),
         (out,),
         product=sizes,
@@ -235,12 +235,12 @@ def followed_product(position: int, program: FusibleProgram) -> tuple[tuple[int,
     """
     step = program.steps[position]
     product = _row_product(step, program)
-    if product is None or product.epilogue[0] or product.share or not _are_floats(step, program):
+    if product is None or product.epilogue_words[0] or product.beta or not _are_floats(step, program):
         return None
     positions: tuple[int, ...] = (position,)
-    out, vector, words = step.outputs[0], product.bias, product.epilogue
+    out, vector, words = step.outputs[0], product.bias, product.epilogue_words
     added = None if vector is not None else _sole_reader(out, "Add", program)
-    other = None if added is None else _other_vector(added, out, product.sizes.columns, program)
+    other = None if added is None else _other_vector(added, out, product.sizes.n, program)
     if added is not None and other is not None:
         positions, out, vector = (*positions, added), program.steps[added].outputs[0], other
         scaled = _sole_reader(out, "Mul", program)

@@ -23,7 +23,7 @@ from .microkernels import arguments as places
 from .operands import Operands
 from .plan import ELEMENTS_PER_PART, SPAN_BYTES, Form, block_bytes, choose_form, form_of_few_rows, padded
 
-__all__ = ["FewRows", "NBitsProduct", "Product"]
+__all__ = ["FewRows", "NBitsGemm", "Product"]
 
 Product = Callable[[HostArray, HostArray | None, HostArray], None]
 """``product(a, bias, out)``."""
@@ -52,7 +52,7 @@ class FewRows:
         return self.form.task.startswith(_READS_ACTIVATIONS)
 
 
-class NBitsProduct:
+class NBitsGemm:
     """Products with weights of one shape.
 
     Args:

@@ -24,7 +24,7 @@ from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindabl
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 
-from .launch import FewRows, NBitsProduct, Product
+from .launch import FewRows, NBitsGemm, Product
 from .operands import BIAS, GROUP_INDEX, SCALES, WEIGHT, ZERO_POINTS, Operands, column_sources, columns_of, rows_of
 from .packing import computed_operands, pack_operand
 from .scales import has_half_scales, pack_half_scales
@@ -85,7 +85,7 @@ class MatMulNBitsKernel(BindableKernel):
         self._info = info
         self._weight = BlockWeight.of(info)
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
-        self._shape_products = NBitsProduct(self._weight, scratch_of(info), is_exact=is_exact)
+        self._shape_products = NBitsGemm(self._weight, scratch_of(info), is_exact=is_exact)
         self._columns = column_sources(self._weight, info)
         self._computed = computed_operands(info)
         self._views: dict[int, HostArray] = {}
