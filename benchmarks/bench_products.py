@@ -70,7 +70,8 @@ def onnxruntime_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) 
 
 
 def in_place_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
-    from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
+    from ort_sdk_cpu.gemm.plan import GemmCall
+    from ort_sdk_cpu.gemm.select import GemmProblem
 
     sizes, scratch = GemmProblem(*x.shape, out.shape[1], trans_b=transposed), Scratch()
     return [GemmCall(sizes, scratch).fixed(x, weight, None, out) for weight in weights]

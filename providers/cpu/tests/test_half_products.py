@@ -4,7 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
+from ort_sdk_cpu.gemm.plan import GemmCall
+from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm import packing
 from ort_sdk_cpu.gemm.constant_b import ConstantBGemm
-from ort_sdk_cpu.gemm.plan import BLayout, GemmCall, GemmFunction
+from ort_sdk_cpu.gemm.plan import GemmCall, GemmFunction
+from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -48,7 +49,7 @@ def product(a, panels, columns, *, bias=None, **tail):
     out = guarded[64:-64].reshape(rows, columns)
     out.fill(np.nan)
     sizes = BLayout(inner, columns, is_packed=True)
-    GemmCall(sizes.of_rows(rows), Scratch(), **tail)(a, panels, bias, out)
+    GemmCall(sizes.problem(rows), Scratch(), **tail)(a, panels, bias, out)
     assert (guarded[:64] == 7).all()
     assert (guarded[-64:] == 7).all()
     return out
@@ -71,7 +72,7 @@ def test_every_size_beside_float64(inner, columns, transposed):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_what_panels_are(transposed):
     inner, columns = 300, 330
-    matrix, panel = random(inner, columns), BLayout(inner, columns, is_packed=True).of_rows(1).weight_row_bytes // 4
+    matrix, panel = random(inner, columns), BLayout(inner, columns, is_packed=True).problem(1).ldb // 4
     found = panels_of(matrix, transposed=transposed).view(np.float32).reshape(-1, inner, panel // inner)
     whole = np.concatenate(list(found), axis=1)
     np.testing.assert_array_equal(whole[:, :columns], matrix)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.gemm.plan import SHARED_COLUMNS, SHARED_STEPS, SPLIT_K_TASK, GemmCall, GemmProblem, plan_gemm
+from ort_sdk_cpu.gemm.plan import GemmCall, plan_gemm
+from ort_sdk_cpu.gemm.select import GemmAlgorithm, GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
@@ -14,26 +15,29 @@ pytestmark = pytest.mark.skipif(
     not (libraries.numba().is_usable and libraries.has_openmp()), reason="products are compiled, threads are OpenMP's"
 )
 
+COLUMNS, STEPS = 4096, 32
+"""Most columns of split-K, and fewest rows of B for each thread."""
 
-def task_of(threads, rows, inner, columns, **others):
-    return plan_gemm(GemmProblem(rows, inner, columns, **others), threads).partition.task
+
+def algorithm_of(threads, rows, inner, columns, **others):
+    return plan_gemm(GemmProblem(rows, inner, columns, **others), threads).partition.algorithm
 
 
 def test_where_threads_share_rows():
-    assert task_of(2, 1, 512, 768) == SPLIT_K_TASK
-    assert task_of(2, 3, 512, 768) == SPLIT_K_TASK
-    assert task_of(1, 1, 512, 768) != SPLIT_K_TASK
-    assert task_of(2, 4, 512, 768) != SPLIT_K_TASK
-    assert task_of(2, 4, 512, 1024) == SPLIT_K_TASK
-    assert task_of(2, 9, 512, 1024) != SPLIT_K_TASK
-    assert task_of(2, 1, 512, SHARED_COLUMNS + 1) != SPLIT_K_TASK
-    assert task_of(2, 1, 2 * SHARED_STEPS - 1, SHARED_COLUMNS) != SPLIT_K_TASK
-    assert task_of(2, 1, 512, 768, trans_b=True) != SPLIT_K_TASK
-    assert task_of(2, 1, 512, 768, is_float16=True) != SPLIT_K_TASK
+    assert algorithm_of(2, 1, 512, 768) == GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 3, 512, 768) == GemmAlgorithm.SPLIT_K
+    assert algorithm_of(1, 1, 512, 768) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 4, 512, 768) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 4, 512, 1024) == GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 9, 512, 1024) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 1, 512, COLUMNS + 1) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 1, 2 * STEPS - 1, COLUMNS) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 1, 512, 768, trans_b=True) != GemmAlgorithm.SPLIT_K
+    assert algorithm_of(2, 1, 512, 768, is_float16=True) != GemmAlgorithm.SPLIT_K
 
 
 @pytest.mark.parametrize("shift", [0, 1, 20])
-@pytest.mark.parametrize(("inner", "columns"), [(4097, 33), (300, 1000), (1001, 257), (64, SHARED_COLUMNS)])
+@pytest.mark.parametrize(("inner", "columns"), [(4097, 33), (300, 1000), (1001, 257), (64, COLUMNS)])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 6])
 def test_results_are_those_of_float64(rows, inner, columns, shift):
     rng = np.random.default_rng(rows)
@@ -41,7 +45,7 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
     b = rng.standard_normal((inner, columns), dtype=np.float32)
     anywhere = np.zeros(b.nbytes + shift, np.uint8)[shift:]
     anywhere[:] = b.view(np.uint8).reshape(-1)
-    assert (task_of(2, rows, inner, columns) == SPLIT_K_TASK) == (rows < 4 or columns >= 1024)
+    assert (algorithm_of(2, rows, inner, columns) == GemmAlgorithm.SPLIT_K) == (rows < 4 or columns >= 1024)
     product = GemmCall(
         GemmProblem(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation(ActivationKind.LEAKY_RELU), most_threads=2
     )
@@ -87,3 +91,21 @@ def test_products_that_follow_each_other(lengths):
         found = session.run(None, {"v0": x})
         for result, expected in zip(found, (last, x @ weights[1], x @ weights[2]), strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(2, 1), (3, 3), (2, 4)])
+def test_batches_of_fewer_matrices_than_threads(count, rows):
+    """Threads share each matrix's columns: rows of B are for one matrix only."""
+    rng, size = np.random.default_rng(count), 1024
+    a, b = (rng.standard_normal((count, *shape), dtype=np.float32) for shape in ((rows, size), (size, size)))
+    shapes = {"a": a.shape, "b": b.shape, "y": a.shape}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "graph", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = SessionOptions()
+    options.intra_op_num_threads = 4
+    session = InferenceSession(model.SerializeToString(), options)
+    expected = a.astype(np.float64) @ b
+    for _ in range(3):
+        (found,) = session.run(None, {"a": a, "b": b})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4)

@@ -24,7 +24,8 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import input_rule
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmCall, GemmProblem
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmCall
+from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.any_layout import FixedSlot
@@ -341,12 +342,12 @@ class _WindowProduct:
         most_threads = 1 if count * inner * self._outputs < TEAM_PRODUCTS else None
         if self._is_single:
             sizes = GemmProblem(1, inner, count, trans_b=True)
-            return GemmCall(sizes, self._scratch, b_row_bytes=step, most_threads=most_threads)
+            return GemmCall(sizes, self._scratch, ldb=step, most_threads=most_threads)
         return GemmCall(
             GemmProblem(count, inner, self._outputs),
             self._scratch,
             activation=self._activation,
-            a_row_bytes=step,
+            lda=step,
             most_threads=most_threads,
         )
 

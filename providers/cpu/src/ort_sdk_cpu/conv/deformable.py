@@ -10,7 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.gemm.plan import BLayout, GemmFunction
+from ort_sdk_cpu.gemm.plan import GemmFunction
+from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for

@@ -20,7 +20,8 @@ from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
 from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, BLayout, GemmFunction
+from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmFunction
+from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch

@@ -10,7 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
+from ort_sdk_cpu.gemm.plan import GemmCall
+from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.copy import COPIED_AT_ONCE, CopyWriter, Pairs
 from ort_sdk_cpu.kernel.strided_copy import strided_copy

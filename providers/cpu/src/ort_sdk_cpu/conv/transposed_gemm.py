@@ -10,7 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo
 from ort_sdk.opset.sizes import tiled
-from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
+from ort_sdk_cpu.gemm.plan import GemmCall
+from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.copy import CopyWriter, copy_elements
 from ort_sdk_cpu.memory.workspace import Scratch

@@ -19,7 +19,9 @@ from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 
-from .plan import MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, GemmProblem, Partition, partition_gemm
+from .arguments.sgemm import MODULE, Gemm
+from .plan import WORKSPACE, Partition, partition_gemm, task_of
+from .select import GemmAlgorithm, GemmProblem, select_algorithm, threads_for_batch, threads_for_gemm
 
 __all__ = ["SHORTEST_DOT", "BoundGemm", "GemmOperands", "GemmWriter", "bound_gemm"]
 
@@ -30,8 +32,7 @@ SHORTEST_DOT = 16
 """Numbers in a row that its task needs at least."""
 MOST_REPEATED_BYTES = 1 << 20
 """Of an output, up to which a column that is added is kept for all of its columns."""
-_WORK = 4
-"""Position of the working memory among the task's arguments."""
+_FIELDS = (Gemm.a, Gemm.b, Gemm.c, Gemm.d)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,11 @@ class GemmOperands:
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """Matrices at equal distances: addresses, and bytes from one to the next."""
+    """Matrices at equal distances: bytes from A, B and C to the first ones, and from one to the next."""
 
     count: int
-    places: tuple[int, int, int]
-    steps: tuple[int, int, int]
+    offsets: tuple[int, int, int]
+    strides: tuple[int, int, int]
 
 
 def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
@@ -69,9 +70,9 @@ def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
     """
     operands = _turned(operands)
     layout = _layout(operands)
-    if layout is None or not is_worth_a_task(operands.out.size * layout.sizes.k, MODULE, layout.sizes.task):
+    if layout is None or not is_worth_a_task(operands.out.size * layout.problem.k, MODULE, task_of(layout.problem).name):
         return None
-    if layout.sizes.task == "dots_of_rows" and layout.sizes.k < SHORTEST_DOT:
+    if layout.problem.k < SHORTEST_DOT and select_algorithm(layout.problem) is GemmAlgorithm.GEMV_NK:
         return None
     stacks = list(_stacks(operands, layout))
     return None if len(stacks) > MAX_CALLS else BoundGemm(operands, layout, stacks, scratch)
@@ -95,9 +96,9 @@ def _turned(operands: GemmOperands) -> GemmOperands:
 class _Layout:
     """Problem, bytes from row to row of A, B (or its transpose), output and addend, and whether A is one matrix of all rows."""
 
-    sizes: GemmProblem
-    rows_apart: tuple[int, int, int]
-    addend_row: int
+    problem: GemmProblem
+    leading: tuple[int, int, int]
+    ldd: int
     is_one: bool
 
 
@@ -106,18 +107,18 @@ def _layout(operands: GemmOperands) -> _Layout | None:
     arrays = [array for array in (a, b, out, addend) if array is not None]
     if any(array.dtype != FLOAT or not array.size for array in arrays) or min(a.ndim, b.ndim) < 2:
         return None
-    inner, columns = b.shape[-2:]
+    k, n = b.shape[-2:]
     # A column is as well a row of the transpose: vectors go along it.
-    is_transposed = not _is_dense(b, -1) or (columns == 1 and inner >= SHORTEST_DOT and _is_dense(b, -2))
-    if not (_is_dense(a, -1) and _is_dense(out, -1) and (_is_dense(b, -2) or not is_transposed)):
+    trans_b = not _is_dense(b, -1) or (n == 1 and k >= SHORTEST_DOT and _is_dense(b, -2))
+    if not (_is_dense(a, -1) and _is_dense(out, -1) and (_is_dense(b, -2) or not trans_b)):
         return None
-    addend_row = 0 if addend is None else _addend_row(addend, out)
-    if addend_row is None:
+    ldd = 0 if addend is None else _addend_row(addend, out)
+    if ldd is None:
         return None
     is_one = b.ndim == 2 and a.flags.c_contiguous and out.flags.c_contiguous
     rows = math.prod(a.shape[:-1]) if is_one else a.shape[-2]
-    rows_apart = (_step(a, -2), _step(b, -1 if is_transposed else -2), _step(out, -2))
-    return _Layout(GemmProblem(rows, inner, columns, is_transposed), rows_apart, addend_row, is_one)
+    leading = (_step(a, -2), _step(b, -1 if trans_b else -2), _step(out, -2))
+    return _Layout(GemmProblem(rows, k, n, trans_b), leading, ldd, is_one)
 
 
 def _is_dense(array: HostArray, axis: int) -> bool:
@@ -172,12 +173,10 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(sizes: GemmProblem, count: int, most_threads: int) -> Partition:
-    """Parts of a stack are matrices, or of one where these are few."""
-    if count == 1:
-        return partition_gemm(sizes, sizes.threads_of(most_threads))
-    threads = max(1, min(most_threads, count * sizes.m * sizes.k * sizes.n // PRODUCTS_PER_THREAD))
-    return partition_gemm(sizes, threads, is_stack=count >= threads)
+def _planned(problem: GemmProblem, count: int, most_threads: int) -> Partition:
+    """Threads share the batch, or each of its GEMMs where these are fewer."""
+    threads = threads_for_gemm(problem, most_threads) if count == 1 else threads_for_batch(problem, count, most_threads)
+    return partition_gemm(problem, threads, count=count)
 
 
 class BoundGemm:
@@ -186,8 +185,8 @@ class BoundGemm:
     def __init__(self, operands: GemmOperands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
         self._operands = operands
         self._strides = _strides(operands)
-        partition = _planned(layout.sizes, stacks[0].count, libraries.thread_count())
-        self._work = ToldMemory(scratch, WORKING_MEMORY, partition.work_bytes)
+        partition = _planned(layout.problem, stacks[0].count, libraries.thread_count())
+        self._work = ToldMemory(scratch, WORKSPACE, partition.workspace_bytes)
         self._calls = [_task(operands, layout, stack, partition) for stack in stacks]
 
     @property
@@ -200,15 +199,15 @@ class BoundGemm:
         room = self._work.new_room()
         if room is not None:
             for call in self._calls:
-                call.point(_WORK, room)
+                call.point(Gemm.workspace, room)
 
     def moves_to(self, operands: GemmOperands) -> bool:
         """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
         operands = _turned(operands)
         if len(self._calls) > 1 or _strides(operands) != self._strides:
             return False
-        for place, array in enumerate((operands.a, operands.b, operands.out, operands.addend)):
-            self._calls[0].point(place, array)
+        for field, array in zip(_FIELDS, (operands.a, operands.b, operands.out, operands.addend), strict=True):
+            self._calls[0].point(field, array)
         self._operands = operands
         return True
 
@@ -228,14 +227,14 @@ def _strides(operands: GemmOperands) -> list[Any]:
 def _task(operands: GemmOperands, layout: _Layout, stack: _Stack, partition: Partition) -> Any:
     from ort_sdk_cpu.jit.task import TaskCall
 
-    sizes = layout.sizes
-    shape = (sizes.m, sizes.n, sizes.k, *layout.rows_apart, *stack.steps, layout.addend_row, stack.count)
-    activation = operands.activation
+    problem, activation, task = layout.problem, operands.activation, partition.task
+    sizes = (problem.m, problem.n, problem.k, *layout.leading, *stack.strides, layout.ldd, stack.count)
     numbers = (int(activation.kind), float(operands.alpha), float(operands.beta), float(activation.alpha))
-    call = TaskCall(MODULE, partition.task, (0, 0, 0, 0, 0, *shape, *numbers, *partition.rest), partition.threads)
+    arguments = Gemm.of_words((0, 0, 0, 0, 0, *sizes, *numbers, *partition.words))
+    call = TaskCall(task.module, task.name, arguments, partition.threads)
     arrays = (operands.a, operands.b, operands.out, operands.addend)
-    for place, (array, offset) in enumerate(zip(arrays, (*stack.places, 0), strict=True)):
-        call.point(place, array, offset)
+    for field, array, offset in zip(_FIELDS, arrays, (*stack.offsets, 0), strict=True):
+        call.point(field, array, offset)
     return call
 
 

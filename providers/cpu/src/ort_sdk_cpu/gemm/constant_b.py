@@ -34,7 +34,8 @@ from ort_sdk_cpu.memory.workspace import scratch_of
 
 from .epilogue import Epilogue
 from .packing import is_worth_packing, packed_panels, panels_identity
-from .plan import BLayout, GemmCall, GemmFunction, epilogue_words
+from .plan import GemmCall, GemmFunction, epilogue_words
+from .select import BLayout
 
 __all__ = ["ConstantBGemm", "RowGemm"]
 
@@ -150,7 +151,7 @@ class ConstantBGemm(BindableKernel):
         return RowGemm(self._sizes, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
 
     def _product(self, shape: tuple[int, ...]) -> GemmCall:
-        return GemmCall(self._sizes.of_rows(math.prod(shape[:-1])), self._scratch, **self._options)
+        return GemmCall(self._sizes.problem(math.prod(shape[:-1])), self._scratch, **self._options)
 
     @property
     def _options(self) -> dict[str, Any]:

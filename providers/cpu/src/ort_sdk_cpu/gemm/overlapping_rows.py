@@ -11,7 +11,9 @@ from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
-from .plan import KINDS, MODULE, PRODUCTS_PER_THREAD, WORKING_MEMORY, GemmProblem, epilogue_words
+from .arguments.sgemm import Gemm
+from .plan import WORKSPACE, Partition, epilogue_words, partition_gemm
+from .select import GemmProblem, threads_for_batch
 
 __all__ = ["OverlappingRows", "OverlappingRowsGemm"]
 
@@ -54,19 +56,18 @@ class OverlappingRowsGemm:
             bias: (columns,), or None.
             out: one that begins with the first result, whose rows have no gaps between them.
         """
-        columns, inner = self._weight.shape
-        name, threads, rest, work_bytes = _planned(stack.count, stack.rows, inner, columns, libraries.thread_count())
-        sizes = (stack.rows, columns, inner, stack.row_bytes, inner * _FLOAT_BYTES, columns * _FLOAT_BYTES)
-        steps = (stack.step_bytes, 0, stack.out_step_bytes, 0, stack.count)
-        work = self._scratch.room(WORKING_MEMORY, work_bytes)
-        task_function(MODULE, name, KINDS)(threads, a, self._weight, out, bias, work, *sizes, *steps, *self._epilogue, *rest)
+        n, k = self._weight.shape
+        parts = _planned(GemmProblem(stack.rows, k, n, trans_b=True), stack.count, libraries.thread_count())
+        sizes = (stack.rows, n, k, stack.row_bytes, k * _FLOAT_BYTES, n * _FLOAT_BYTES)
+        strides = (stack.step_bytes, 0, stack.out_step_bytes, 0, stack.count)
+        workspace = self._scratch.room(WORKSPACE, parts.workspace_bytes)
+        words = (a, self._weight, out, bias, workspace, *sizes, *strides, *self._epilogue, *parts.words)
+        task_function(parts.task.module, parts.task.name)(parts.threads, Gemm.of_words(words))
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(count: int, rows: int, inner: int, columns: int, most_threads: int) -> tuple[str, int, tuple[int, ...], int]:
-    """(task, threads, its last arguments, bytes of working memory): parts are matrices, or of the rows where they are few."""
-    sizes = GemmProblem(rows, inner, columns, trans_b=True)
-    threads = max(1, min(most_threads, count * rows * inner * columns // PRODUCTS_PER_THREAD))
-    row_parts = 1 if count >= threads else min(threads, rows)
-    work = -(-sizes.work_bytes // 64) * 64
-    return sizes.task, threads, (row_parts, 1, work, sizes.rows_at_once), work * threads
+def _planned(problem: GemmProblem, count: int, most_threads: int) -> Partition:
+    """Threads share the batch, or the rows of each matrix where there are few of them."""
+    threads = threads_for_batch(problem, count, most_threads)
+    m_parts = 1 if count >= threads else min(threads, problem.m)
+    return partition_gemm(problem, threads, count=count, parts=(m_parts, 1))

@@ -17,7 +17,9 @@ from ort_sdk_cpu.memory.allocator import ALIGNMENT_BYTES
 from ort_sdk_cpu.memory.weight_arena import memory_for
 from ort_sdk_cpu.platform import libraries
 
-from .plan import PACKED_MODULE, SPARE_BYTES, GemmProblem
+from .arguments.blocking import TRANSPOSE_BYTES
+from .arguments.sgemm_packed import MODULE, PackKN, PackNK
+from .select import GemmProblem
 
 __all__ = ["is_worth_packing", "packed_panels", "panels_identity"]
 
@@ -29,7 +31,6 @@ FEWEST_ROWS = 8
 """Of a product: where there are fewer, its matrix is read once."""
 _PACKED_BYTES_OF_THREAD = 1 << 20
 """That take some times as long as waking a thread up."""
-_KINDS = "qqqqqqq"
 
 
 def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
@@ -56,7 +57,7 @@ def _has_few_rows(first: NodeArg | None, *, turned: bool) -> bool:
 
 def panels_identity(*, transposed: bool) -> str:
     """The layout: how wide panels are, and what they were made of."""
-    return f"panels-{GemmProblem(1, 1, 1, is_packed=True).weight_row_bytes}-{'nk' if transposed else 'kn'}"
+    return f"panels-{GemmProblem(1, 1, 1, is_packed=True).ldb}-{'nk' if transposed else 'kn'}"
 
 
 def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostArray:
@@ -71,15 +72,15 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
 
     data = weight.packed()
     inner, columns = reversed(weight.shape) if transposed else weight.shape
-    panel_bytes = GemmProblem(1, inner, columns, is_packed=True).weight_row_bytes
+    panel_bytes = GemmProblem(1, inner, columns, is_packed=True).ldb
     width = panel_bytes // (4 * inner)
     panels = memory_for(weight, -(-columns // width) * panel_bytes, allocator)
     if transposed and columns % width:
         panels[-panel_bytes:] = 0
     threads = max(1, min(libraries.thread_count(), panels.nbytes // _PACKED_BYTES_OF_THREAD))
-    spare = np.empty(threads * SPARE_BYTES + ALIGNMENT_BYTES, np.uint8)
-    pack = task_function(PACKED_MODULE, "pack_rows" if transposed else "pack_columns", _KINDS)
-    row_bytes = 4 * (inner if transposed else columns)
-    pack(threads, data, panels, inner, columns, row_bytes, panel_bytes, spare)
+    spare = np.empty(threads * TRANSPOSE_BYTES + ALIGNMENT_BYTES, np.uint8)
+    ldb = 4 * (inner if transposed else columns)
+    arguments = (PackNK if transposed else PackKN)(data, panels, inner, columns, ldb, panel_bytes, spare)
+    task_function(MODULE, "pack_nk" if transposed else "pack_kn")(threads, arguments)
     panels.flags.writeable = False
     return panels

@@ -15,7 +15,8 @@ from ort_sdk_cpu.memory.workspace import Scratch
 
 from .batched import SHORTEST_DOT
 from .constant_b import RowGemm
-from .plan import MODULE, BLayout, GemmFunction, epilogue_words
+from .plan import GemmFunction, epilogue_words, task_of
+from .select import BLayout
 
 __all__ = ["SmallGemm"]
 
@@ -62,7 +63,8 @@ class SmallGemm:
             return NotImplemented
         is_turned = self._transposed and inner < SHORTEST_DOT
         sizes = BLayout(inner, columns, self._transposed and not is_turned)
-        if not _is_at_hand(sizes.of_rows(rows).task):
+        task = task_of(sizes.problem(rows))
+        if not _is_at_hand(task.module, task.name):
             return NotImplemented
         out = np.empty((*outer, columns), np.float32)
         right = np.ascontiguousarray(b.T if is_turned else b)
@@ -72,5 +74,5 @@ class SmallGemm:
 
 
 @functools.cache
-def _is_at_hand(task: str) -> bool:
-    return is_worth_a_task(1, MODULE, task)
+def _is_at_hand(module: str, name: str) -> bool:
+    return is_worth_a_task(1, module, name)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.gemm.plan import GemmCall, GemmProblem
+from ort_sdk_cpu.gemm.plan import GemmCall
+from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
-from ort_sdk_cpu.gemm.compiled.panels import slowness_of
+from ort_sdk_cpu.gemm.compiled.panels import prefetch_shift
 from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
@@ -100,7 +100,7 @@ def _transform_input(record: int, first: int, count: int, target: int, row: int,
 def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weights: int, sums: int, sums_row: int) -> None:
     """The 16 products of some tiles with one panel of weights."""
     blocks, tiles = (channels + _STEPS - 1) // _STEPS, (count + ROWS - 1) // ROWS
-    slowness, panel_row = slowness_of(tiles), _WIDTH * 4
+    slowness, panel_row = prefetch_shift(tiles), _WIDTH * 4
     for position in range(_POSITIONS):
         for block in range(blocks):
             start = channels * block // blocks

@@ -58,7 +58,7 @@ LENGTH: Terms = (("length", 1),)
 """Tokens of a sequence."""
 WORK: Terms = (("work", 1),)
 """Address of the working memory of all threads."""
-WORK_BYTES: Terms = (("work bytes", 1),)
+WORK_BYTES: Any = (("work bytes", 1),)
 """Of a thread's working memory."""
 
 Given = Mapping[int, HostArray]

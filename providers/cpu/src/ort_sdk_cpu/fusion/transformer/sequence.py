@@ -9,7 +9,8 @@ from typing import Any
 
 from ort_sdk.api import FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.gemm.plan import FEW_ROWS, SPLIT_K_TASK, BLayout, partition_gemm, plan_gemm
+from ort_sdk_cpu.gemm.plan import partition_gemm, plan_gemm
+from ort_sdk_cpu.gemm.select import FEW_ROWS, BLayout, GemmAlgorithm
 from ort_sdk_cpu.jit.task import WORD, task_address
 from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, run_sequence
 from ort_sdk_cpu.memory.result_pool import ResultMemory
@@ -194,14 +195,14 @@ class RowSequence:
 
     def _made(self, lead: tuple[int, ...], rows: int) -> _Shaped:
         most = libraries.thread_count()
-        products = {sizes: plan_gemm(sizes.of_rows(rows), most).partition for sizes in self._products}
+        products = {sizes: plan_gemm(sizes.problem(rows), most).partition for sizes in self._products}
         threads = max((partition.threads for partition in products.values()), default=1)
         together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
         # A team that is there anyway reads all second operands together.
         threads = max(threads, min(most, together // NUMBERS_WORTH_WAKING))
         if rows <= FEW_ROWS:
-            products = {sizes: partition_gemm(sizes.of_rows(rows), threads) for sizes in self._products}
-        work = max([each.work_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
+            products = {sizes: partition_gemm(sizes.problem(rows), threads) for sizes in self._products}
+        work = max([each.workspace_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
         values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
         base = self._scratch.address(WORKING_MEMORY, values + work * threads)
@@ -209,15 +210,16 @@ class RowSequence:
         if self._has_attention:
             numbers |= {"batch": lead[0], "length": lead[1]}
         for sizes, partition in products.items():
-            *parts, _, at_once = partition.rest
-            numbers |= {(sizes, position): number for position, number in enumerate((*parts, at_once))}
-        by_rows = frozenset(sizes for sizes, partition in products.items() if partition.rest[:2] == (threads, 1))
-        shared = frozenset(sizes for sizes, partition in products.items() if partition.task == SPLIT_K_TASK)
+            *parts, _, mc = partition.words
+            numbers |= {(sizes, position): number for position, number in enumerate((*parts, mc))}
+        by_rows = frozenset(sizes for sizes, partition in products.items() if partition.words[:2] == (threads, 1))
+        shared = frozenset(sizes for sizes, partition in products.items() if partition.algorithm is GemmAlgorithm.SPLIT_K)
         if (by_rows, shared) not in self._waits:
             self._waits[by_rows, shared] = self._waits_with(by_rows, shared)
         words = self._sequence.filled(numbers, threads, self._waits[by_rows, shared])
         names = [
-            (step.task.module, step.task.name if step.product is None else products[step.product].task) for step in self._steps
+            (step.task.module, step.task.name if step.product is None else products[step.product].task.name)
+            for step in self._steps
         ]
         for index, (step, name) in enumerate(zip(self._steps, names, strict=True)):
             if step.product is not None:

@@ -16,8 +16,10 @@ from ort_sdk_cpu.attention.arguments.flash import FlashAttention, thread_workspa
 from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, QuickGeluRows
+from ort_sdk_cpu.gemm.arguments.sgemm import Gemm
 from ort_sdk_cpu.gemm.constant_b import ConstantBGemm, RowGemm
-from ort_sdk_cpu.gemm.plan import BLayout
+from ort_sdk_cpu.gemm.plan import task_of
+from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.gemm.small import SmallGemm
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 from ort_sdk_cpu.kernel.activation import ActivationKind
@@ -44,8 +46,8 @@ def _value(index: int) -> Terms:
     return ((("value", index), 1),)
 
 
-def _split(sizes: BLayout, position: int) -> Terms:
-    """One of (parts of rows, parts of columns, rows at once)."""
+def _split(sizes: BLayout, position: int) -> Any:
+    """One of ``m_parts``, ``n_parts`` and ``mc``."""
     return (((sizes, position), 1),)
 
 
@@ -210,15 +212,41 @@ def _product_task(
     product: RowGemm, x: int, out: int, vector: HostArray | None, epilogue: tuple[int | float, ...], rows: int = 0
 ) -> RowStep:
     """A product to which a vector is added, or rows, if there are any."""
-    sizes, some = product.sizes, product.sizes.of_rows(SOME_ROWS)
+    sizes, some = product.sizes, product.sizes.problem(SOME_ROWS)
     bias: Word = _value(rows) if rows else 0 if vector is None else address_of(vector)
     a_row, c_row = sizes.k * FLOAT_BYTES, sizes.n * FLOAT_BYTES
-    places = (_value(x), address_of(product.weight), _value(out), bias, WORK)
-    steps = (a_row, some.weight_row_bytes, c_row, 0, 0, 0, c_row if rows else 0, 1)
-    parts = (_split(sizes, 0), _split(sizes, 1), WORK_BYTES, _split(sizes, 2))
-    words = (*places, ROWS, sizes.n, sizes.k, *steps, *epilogue, *parts)
+    activation, alpha, beta, slope = epilogue
+    task, arguments = (
+        task_of(some),
+        Gemm(
+            a=_value(x),
+            b=address_of(product.weight),
+            c=_value(out),
+            d=bias,
+            workspace=WORK,
+            m=ROWS,
+            n=sizes.n,
+            k=sizes.k,
+            lda=a_row,
+            ldb=some.ldb,
+            ldc=c_row,
+            a_stride=0,
+            b_stride=0,
+            c_stride=0,
+            ldd=c_row if rows else 0,
+            batch=1,
+            activation=int(activation),
+            alpha=alpha,
+            beta=beta,
+            slope=slope,
+            m_parts=_split(sizes, 0),
+            n_parts=_split(sizes, 1),
+            workspace_stride=WORK_BYTES,
+            mc=_split(sizes, 2),
+        ),
+    )
     return RowStep(
-        TaskWords(some.module, some.task, words),
+        TaskWords(task.module, task.name, arguments.words),
         {x: sizes.k, out: sizes.n} | ({rows: sizes.n} if rows else {}),
         (x, rows) if rows else (x,),
         (out,),

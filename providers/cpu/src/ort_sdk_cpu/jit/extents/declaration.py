@@ -339,7 +339,6 @@ def arguments_module(module: str) -> str:
 
 FAMILIES: dict[str, str] = {
     **dict.fromkeys(("deformation",), "image.extents"),
-    **dict.fromkeys(("packed_products", "products"), "gemm.extents"),
     **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
     **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),
