@@ -79,10 +79,11 @@ def in_place_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> 
 
 def packed_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
     from ort_sdk_cpu.gemm.onednn import packed_layout
-    from ort_sdk_cpu.onednn.call import PrimitiveCall
+    from ort_sdk_cpu.kernel.layouts.memory import contiguous
+    from ort_sdk_cpu.kernel.onednn import PrimitiveCall
     from ort_sdk_cpu.onednn.constants import Argument
     from ort_sdk_cpu.onednn.execution import reordered
-    from ort_sdk_cpu.onednn.memory_descriptor import contiguous, strided
+    from ort_sdk_cpu.onednn.memory_descriptor import strided
     from ort_sdk_cpu.onednn.primitive import matmul
 
     inner, columns = x.shape[1], out.shape[1]

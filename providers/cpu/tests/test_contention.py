@@ -99,8 +99,9 @@ def test_packed_products_are_the_same_on_one_thread(monkeypatch, is_busy_first):
     if not libraries.onednn().is_usable:
         pytest.skip("no oneDNN")
     from ort_sdk_cpu.gemm.onednn import packed_layout
+    from ort_sdk_cpu.memory.workspace import aligned_bytes
     from ort_sdk_cpu.onednn.constants import Argument
-    from ort_sdk_cpu.onednn.execution import Execution, aligned_bytes, reordered
+    from ort_sdk_cpu.onednn.execution import Execution, reordered
     from ort_sdk_cpu.onednn.memory_descriptor import of_array
     from ort_sdk_cpu.onednn.primitive import matmul
 

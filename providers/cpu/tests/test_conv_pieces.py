@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.conv.onednn_tiled_1d import PIECE, pieces_of
-from ort_sdk_cpu.onednn import call
+from ort_sdk_cpu.kernel.layouts import call
 from ort_sdk_cpu.onednn.library import is_available
 
 import ort_sdk as ort
@@ -125,7 +125,7 @@ def _layered_model(length):
 @pytest.mark.parametrize("has_copy_tasks", [True, False])
 def test_zeros_are_written_anew_where_convolutions_share_working_memory(monkeypatch, has_copy_tasks):
     if not has_copy_tasks:
-        monkeypatch.setattr(call, "_copy_task", lambda _source, _target: None)
+        monkeypatch.setattr(call, "task_copy", lambda _source, _target: None)
     length = 2 * PIECE + 7
     model = _layered_model(length)
     session, reference = (each.InferenceSession(model, providers=["CPUExecutionProvider"]) for each in (ort, onnxruntime))

@@ -143,7 +143,7 @@ def test_functions_look_at_every_call():
 
 @needs_numba
 def test_steps_count_from_the_array_that_is_given():
-    from ort_sdk_cpu.kernel.strided_copy import strided_copy
+    from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 
     source, target = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((3, 4), np.float32)
     backwards = source[::-1]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 
 from ort_sdk.api import InvalidArgument
 

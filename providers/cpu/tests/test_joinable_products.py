@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ort_sdk_cpu.gemm.batched import GemmOperands, bound_gemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
 from ort_sdk_cpu.memory.workspace import shared_scratch
 from ort_sdk_cpu.platform import libraries

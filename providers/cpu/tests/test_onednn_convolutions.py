@@ -8,8 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.onednn import library as onednn_library
-from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.pool.onednn import PoolKernel
 
 import ort_sdk as ort

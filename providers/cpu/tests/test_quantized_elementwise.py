@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.elementwise import _FixedTasks
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvKernel, can_compute
 from ort_sdk_cpu.quantized.matmul.qgemm import QGemmKernel

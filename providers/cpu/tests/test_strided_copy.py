@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.kernel.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))

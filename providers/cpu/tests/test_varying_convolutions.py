@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.conv import direct, dynamic_shapes
 from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
-from ort_sdk_cpu.kernel.channels_last import FEW_SHAPES
+from ort_sdk_cpu.kernel.layouts.channels_last import FEW_SHAPES
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.kernel.channels_last import FEW_SHAPES
+from ort_sdk_cpu.kernel.layouts.channels_last import FEW_SHAPES
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 from ort_sdk_cpu.quantized.conv import integer_dynamic_shapes

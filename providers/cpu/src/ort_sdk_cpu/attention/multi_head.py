@@ -16,9 +16,9 @@ from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.eager import computed_by, directly, eager_calls_in
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.normalization.operators import softmax_last

@@ -28,8 +28,8 @@ from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform import libraries
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
+from ort_sdk_cpu.kernel.layouts.memory import Layout, contiguous
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS
-from ort_sdk_cpu.onednn.execution import aligned_bytes
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
+from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
 from .direct import TaskPlan
@@ -65,7 +65,7 @@ class StemKernel(WinogradKernel):
         lying = transformed.view(_FLOAT).reshape(-1, _whole(outputs))
         return np.ascontiguousarray(lying[:, :outputs].T).reshape(self.constant_shape)
 
-    def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
+    def source_layout(self, shape: tuple[int, ...]) -> Layout:
         """Row-major."""
         return contiguous(shape, _FLOAT)
 

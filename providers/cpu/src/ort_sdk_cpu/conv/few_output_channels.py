@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.onednn.execution import aligned_bytes
+from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
 from .direct import TaskPlan

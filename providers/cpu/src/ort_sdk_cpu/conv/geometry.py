@@ -10,7 +10,7 @@ from ort_sdk.api import KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.conv_transpose import TransposeAttributes
 from ort_sdk.opset.nn.windows import WindowAttributes
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, row_major_strides, strided
+from ort_sdk_cpu.kernel.layouts.memory import Layout, row_major_strides
 
 __all__ = ["ConvGeometry", "Padding"]
 
@@ -80,9 +80,7 @@ class ConvGeometry:
             return (outputs, inputs, *kernel)
         return (self.groups, outputs // self.groups, inputs // self.groups, *kernel)
 
-    def weight_layout(
-        self, weight_shape: Sequence[int], dtype: np.dtype, strides: Sequence[int] | None = None
-    ) -> MemoryDescriptor:
+    def weight_layout(self, weight_shape: Sequence[int], dtype: np.dtype, strides: Sequence[int] | None = None) -> Layout:
         """How ONNX's weight lies in memory, seen with ``weight_dims``.
 
         Args:
@@ -93,4 +91,4 @@ class ConvGeometry:
         first, second, *spatial = strides or row_major_strides(weight_shape)
         outputs, inputs = (first, second) if self.transpose is None else (second, first)
         grouped = () if self.groups == 1 else (first * (weight_shape[0] // self.groups),)
-        return strided(self.weight_dims(weight_shape), dtype, (*grouped, outputs, inputs, *spatial))
+        return Layout(self.weight_dims(weight_shape), (*grouped, outputs, inputs, *spatial), dtype)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.kernel.channels_last import ChannelsLastKernel
-from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.channels_last import ChannelsLastKernel
+from ort_sdk_cpu.kernel.layouts.memory import channels_last, contiguous, layout_of
+from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
 from ort_sdk_cpu.onednn.library import is_loaded
-from ort_sdk_cpu.onednn.memory_descriptor import contiguous
 from ort_sdk_cpu.platform import libraries
 
 from .depthwise import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes

@@ -28,14 +28,15 @@ from ort_sdk.api import (
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.kernel.channels_last import ChannelsLastKernel
-from ort_sdk_cpu.kernel.onednn_activations import eltwise_of
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall, ZeroPadding
+from ort_sdk_cpu.kernel.layouts.channels_last import ChannelsLastKernel
+from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, Layout, channels_last, contiguous, is_channels_last, layout_of
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall, eltwise_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, ZeroPadding, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import PackedArray, reordered
 from ort_sdk_cpu.onednn.library import is_available, is_loaded, library
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout
 from ort_sdk_cpu.onednn.post_ops import Binary, PostOp
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform.threads import team_of
@@ -365,18 +366,18 @@ class ConvKernel(ChannelsLastKernel):
         return pieces_of(variant.x_shape[2], length, reach, padding.strides[0], padding.begins[0], transposed=transposed)
 
     def _arguments(
-        self, variant: Variant, weights: MemoryDescriptor, arrays: Sequence[HostArray]
-    ) -> list[tuple[int, MemoryDescriptor, MemoryDescriptor]]:
+        self, variant: Variant, weights: AnyLayout, arrays: Sequence[HostArray]
+    ) -> list[tuple[int, AnyLayout, AnyLayout]]:
         """Arguments of a call: which, how the array lies, and how it is wanted."""
         out = arrays[-1].shape
-        ends: dict[int, MemoryDescriptor] = {Argument.SRC: channels_last(variant.x_shape, _FLOAT)}
+        ends: dict[int, AnyLayout] = {Argument.SRC: channels_last(variant.x_shape, _FLOAT)}
         if not self._has_constant_weight:
             ends[Argument.WEIGHTS] = weights
         if variant.has_bias:
             ends[Argument.BIAS] = contiguous((out[1],), _FLOAT)
         for position, post_op in enumerate(self._chain(variant.has_added, channels_last(out, _FLOAT))):
             if isinstance(post_op, Binary):
-                ends[binary_post_op(position)] = post_op.operand
+                ends[binary_post_op(position)] = channels_last(out, _FLOAT)
         ends[Argument.DST] = channels_last(out, _FLOAT)
         pairs = zip(ends.items(), arrays, strict=True)
         return [(argument, self._given(argument, variant.weight_shape, array), wanted) for (argument, wanted), array in pairs]
@@ -389,13 +390,13 @@ class ConvKernel(ChannelsLastKernel):
             packed = self._packed_later = PackedArray(plain.in_layout(layout), layout)
         return packed.in_layout(layout)
 
-    def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> MemoryDescriptor:
+    def _given(self, argument: int, weight_shape: tuple[int, ...], array: HostArray) -> Layout:
         if argument == Argument.WEIGHTS:
             strides = None if array.flags.c_contiguous else [max(1, step // array.itemsize) for step in array.strides]
             return self.geometry.weight_layout(weight_shape, _FLOAT, strides)
         return layout_of(array) or contiguous(array.shape, _FLOAT)
 
-    def _chain(self, has_added: bool, out: MemoryDescriptor) -> tuple[PostOp, ...]:
+    def _chain(self, has_added: bool, out: Layout) -> tuple[PostOp, ...]:
         """What is done to the sums, in order."""
         addition = (Binary(Algorithm.BINARY_ADD, out),)
         return (*(addition if has_added else ()), *map(eltwise_of, self._activations), *(addition if self._adds_last else ()))

@@ -18,7 +18,7 @@ from ort_sdk.api import Array, ExecutionProvider, HostArray, KernelInfo, tensor_
 from ort_sdk.api import TensorElementType as Element
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram
 from ort_sdk_cpu.elementwise.activation import InPlace
-from ort_sdk_cpu.onednn.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall
 
 from .onednn import ConvKernel
 from .onednn_tiled_1d import PiecedCall

@@ -14,7 +14,7 @@ from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.copy import COPIED_AT_ONCE, CopyWriter, Pairs
-from ort_sdk_cpu.kernel.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries

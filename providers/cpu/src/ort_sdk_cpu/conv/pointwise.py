@@ -12,7 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
-from ort_sdk_cpu.onednn.execution import aligned_bytes
+from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 

@@ -14,12 +14,12 @@ from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.activation import Activation
-from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous
+from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
-from ort_sdk_cpu.onednn.call import LayoutCall, channels_last
+from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.onednn.constants import Argument, binary_post_op
-from ort_sdk_cpu.onednn.execution import aligned_bytes
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.post_ops import Binary
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
@@ -163,7 +163,7 @@ class WinogradKernel(ConvKernel):
             self._epilogue = (self._activations, ConvEpilogue.of_activations(self._activations) or ConvEpilogue())
         return self._epilogue[1]
 
-    def source_layout(self, shape: tuple[int, ...]) -> MemoryDescriptor:
+    def source_layout(self, shape: tuple[int, ...]) -> Layout:
         """How the task reads X."""
         return channels_last(shape, _FLOAT)
 

@@ -12,10 +12,10 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set

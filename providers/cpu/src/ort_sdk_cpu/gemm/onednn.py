@@ -15,14 +15,14 @@ import numpy as np
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Slot, Tensor
 from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer
-from ort_sdk_cpu.kernel.onednn_activations import eltwise_of
+from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, contiguous
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall, eltwise_of
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import library
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous, strided
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, strided
 from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import matmul
 
@@ -152,7 +152,7 @@ class OneDnnGemm(BindableKernel):
         primitive = None if weights is None else matmul(src, weights, bias if has_plain_bias else None, dst, attributes)
         if weights is None or primitive is None or self._packed is None:
             raise RuntimeException(f"oneDNN has no fast product of ({rows}, {self._inner}) and ({self._inner}, {self._columns})")
-        constants = [(int(Argument.WEIGHTS), weights, self._packed)]
+        constants: list[tuple[int, AnyLayout, HostArray]] = [(int(Argument.WEIGHTS), weights, self._packed)]
         if epilogue.bias is not None:
             constants.append((int(Argument.BIAS) if has_plain_bias else binary_post_op(1), bias, epilogue.bias))
         return PrimitiveCall(primitive, [(Argument.SRC, src, src), (Argument.DST, dst, dst)], constants, self._scratch)

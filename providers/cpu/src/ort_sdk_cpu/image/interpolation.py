@@ -13,10 +13,10 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.tensor.resize import Resizer
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
-from ort_sdk_cpu.onednn.call import is_channels_last
 
 from .arguments.interpolation import MODULE, Interpolation, InterpolationOfBytes
 

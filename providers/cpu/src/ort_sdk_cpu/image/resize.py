@@ -9,12 +9,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.tensor.resize import Resizer
-from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.kernel.layout import TurnedInput, TurnedOutput
+from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
+from ort_sdk_cpu.kernel.layouts.contiguous import ChannelsLastOutput, ContiguousInput
+from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.parameters import BYTES
 
@@ -58,14 +58,14 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
             permutes_input = is_permuted and x.dtype not in BYTES and x.size <= out.size
             is_last = is_last and not permutes_input
             writer = InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
-            return writer if not is_permuted else (TurnedInput if permutes_input else TurnedOutput)(writer, scratch)
+            return writer if not is_permuted else (ContiguousInput if permutes_input else ChannelsLastOutput)(writer, scratch)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         sources = _sources(compute, inputs, out)
         pixels = _Pixels(sources, general)
         permutes_input = is_last and not is_channels_last(out)
         nearest = nearest_writer(sources, x, out, len(inputs), pixels, is_last=is_last and not permutes_input) or pixels
-        return TurnedInput(nearest, scratch) if permutes_input else nearest
+        return ContiguousInput(nearest, scratch) if permutes_input else nearest
 
     return make
 

@@ -10,11 +10,11 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall
-from ort_sdk_cpu.kernel.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
+from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
-from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.sampling import MODULE, GridSample, RoiAlign

@@ -399,7 +399,7 @@ def _usual_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo, binding
 
 @functools.cache
 def _any_layout_kernel() -> type[Any]:
-    from .any_layout import AnyLayoutKernel
+    from .layouts.any_layout import AnyLayoutKernel
 
     return AnyLayoutKernel
 

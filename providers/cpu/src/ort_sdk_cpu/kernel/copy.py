@@ -18,7 +18,7 @@ from .arguments.copy import MODULE as STRIDED
 from .arguments.copy import StridedCopy
 from .arguments.runs import MODULE as RUNS
 from .arguments.runs import CopyRuns
-from .strided_copy import copy_at_once, strided_copy
+from .layouts.strided_copy import copy_at_once, strided_copy
 from .task_writer import is_worth_a_task, threads_for
 
 __all__ = [

@@ -20,8 +20,8 @@ from ort_sdk.api import (
 )
 from ort_sdk_cpu.memory.allocator import ALIGNMENT_BYTES, CpuAllocator
 
-from .any_layout import FixedSlot
 from .bound import BindableKernel, MakeWriter
+from .layouts.any_layout import FixedSlot
 
 __all__ = ["PackableKernel"]
 

@@ -15,9 +15,16 @@ from ort_sdk_cpu.platform.addresses import address_of
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
 
-__all__ = ["Scratch", "ToldMemory", "growth", "scratch_of", "shared_scratch"]
+__all__ = ["Scratch", "ToldMemory", "aligned_bytes", "growth", "scratch_of", "shared_scratch"]
 
 ALIGNMENT_BYTES = 64
+
+
+def aligned_bytes(nbytes: int) -> HostArray:
+    """Memory with any contents at a multiple of 64 bytes: uint8, (nbytes,)."""
+    raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
+    start = -address_of(raw) % ALIGNMENT_BYTES
+    return raw[start : start + nbytes]
 
 
 class _Growth(threading.local):
@@ -59,9 +66,7 @@ class Scratch(threading.local):
     def _found(self, name: str, nbytes: int) -> tuple[HostArray, int, int]:
         found = self._buffers.get(name)
         if found is None or found[1] < nbytes:
-            raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
-            start = -address_of(raw) % ALIGNMENT_BYTES
-            buffer = raw[start : start + nbytes]
+            buffer = aligned_bytes(nbytes)
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
             growth.happen()
         return found

@@ -13,8 +13,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.api.step_expansion import ExpandingProgram
-from ort_sdk_cpu.kernel.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.bound import MakeWriter
+from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 
 from .arguments.embedding_bag import MODULE, EmbeddingBag

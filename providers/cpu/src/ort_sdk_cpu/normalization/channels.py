@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
-from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 
@@ -37,7 +37,7 @@ def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, NCHW):
             return copied(compute)
         writer = _ChannelWriter(x.shape, epsilon, copied(compute))
-        return of_rows(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
+        return contiguous_first(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
 
     return make
 
@@ -60,7 +60,7 @@ def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
         sizes = (samples, groups, count, math.prod(x.shape[2:]), shared)
         arguments = GroupNormalization(Operand(0), Operand(3), Operand(1), Operand(2), *sizes, epsilon)
         threads = min(threads_for(x.size * COST), samples * groups)
-        return of_rows(TaskWriter(MODULE, GROUPS, arguments, copied(compute), threads), x, scratch)
+        return contiguous_first(TaskWriter(MODULE, GROUPS, arguments, copied(compute), threads), x, scratch)
 
     return make
 

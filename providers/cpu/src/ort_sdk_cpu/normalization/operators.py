@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.eager import eager_calls_in
-from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
@@ -50,7 +50,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
             return lambda x, out: np.copyto(out, compute(x))
         if not is_flattened and math.prod(shape[first + 1 :]) > 1:
             return softmax_axis_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
-        return of_rows(_softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0]), inputs[0], scratch)
+        return contiguous_first(_softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0]), inputs[0], scratch)
 
     return make
 

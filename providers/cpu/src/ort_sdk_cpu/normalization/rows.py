@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
-from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
@@ -99,7 +99,7 @@ class _RowTask:
         threads = min(threads_for(inputs[0].size * self._work), sizes[0])
         arguments = self._arguments(Operand(0), Operand(1), *sizes, *self._options)
         writer = TaskWriter(MODULE, self._name, arguments, self._otherwise, threads)
-        return of_rows(writer, inputs[0], self._scratch)
+        return contiguous_first(writer, inputs[0], self._scratch)
 
     def call(self, x: HostArray) -> Any:
         """The result, or ``NotImplemented``."""
@@ -134,7 +134,7 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
         threads = min(threads_for(x.size * EXPONENTIAL_WORK), rows)
         arguments = LogSumExp(Operand(0), Operand(len(inputs)), rows, width)
         writer = TaskWriter(MODULE, "log_sum_exp", arguments, otherwise, threads)
-        return of_rows(writer, x, scratch)
+        return contiguous_first(writer, x, scratch)
 
     return make
 
@@ -165,7 +165,7 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
         threads = min(threads_for(x.size), sizes[0] * sizes[2])
         made = arguments(Operand(0), Operand(2), *sizes, *options)
-        return of_rows(TaskWriter(MODULE, task, made, otherwise, threads), x, scratch)
+        return contiguous_first(TaskWriter(MODULE, task, made, otherwise, threads), x, scratch)
 
     return make
 

@@ -10,6 +10,7 @@ from ort_sdk.api.data_classes import dataclass
 
 from .constants import USER_SCRATCHPAD
 from .library import OneDnn, check, library
+from .memory_descriptor import described
 from .post_ops import Eltwise, PostOp, Sum
 
 __all__ = ["PrimitiveAttributes"]
@@ -55,5 +56,5 @@ def _append(onednn: OneDnn, post_ops: Any, post_op: PostOp) -> None:
     elif isinstance(post_op, Sum):
         status = functions.dnnl_post_ops_append_sum(post_ops, post_op.scale, 0, 0)
     else:
-        status = functions.dnnl_post_ops_append_binary(post_ops, post_op.algorithm, post_op.operand.handle)
+        status = functions.dnnl_post_ops_append_binary(post_ops, post_op.algorithm, described(post_op.operand).handle)
     check(status, f"adding {post_op}")

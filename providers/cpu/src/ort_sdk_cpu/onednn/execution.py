@@ -7,23 +7,19 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ort_sdk.api import ExtentError, HostArray, RuntimeException
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.extents.bounds import memory_of
 from ort_sdk_cpu.jit.native_call import ALL_BITS, NO_BITS, NativeCall
-from ort_sdk_cpu.memory.workspace import growth
+from ort_sdk_cpu.memory.workspace import aligned_bytes, growth
 from ort_sdk_cpu.platform import threads
 
 from .constants import Argument
 from .library import check, library
-from .memory_descriptor import MemoryDescriptor
+from .memory_descriptor import AnyDescription, MemoryDescriptor, described
 from .primitive import Primitive, reorder
 
-__all__ = ["Execution", "PackedArray", "aligned_bytes", "reordered"]
-
-ALIGNMENT_BYTES = 64
+__all__ = ["Execution", "PackedArray", "reordered"]
 
 
 class _Scratchpad(threading.local):
@@ -99,10 +95,11 @@ class Execution:
 
     __slots__ = ("_alone", "_arrays", "_bytes", "_call", "_is_small", "_memories", "_primitive")
 
-    def __init__(self, primitive: Primitive, arguments: Mapping[int, MemoryDescriptor], *, is_small: bool = False) -> None:
+    def __init__(self, primitive: Primitive, arguments: Mapping[int, AnyDescription], *, is_small: bool = False) -> None:
         self._primitive, self._is_small = primitive, is_small
-        self._memories = {argument: _new_memory(descriptor) for argument, descriptor in arguments.items()}
-        self._bytes = {argument: descriptor.extent_bytes for argument, descriptor in arguments.items()}
+        descriptors = {argument: described(layout) for argument, layout in arguments.items()}
+        self._memories = {argument: _new_memory(descriptor) for argument, descriptor in descriptors.items()}
+        self._bytes = {argument: descriptor.extent_bytes for argument, descriptor in descriptors.items()}
         self._call = _Call(primitive, self._memories)
         self._alone: Callable[[], None] | None = None
         self._arrays: dict[int, HostArray] = {}
@@ -187,15 +184,9 @@ def _new_memory(descriptor: MemoryDescriptor) -> Any:
     return onednn.ffi.gc(memory, functions.dnnl_memory_destroy)
 
 
-def aligned_bytes(nbytes: int) -> HostArray:
-    """Memory with any contents at a multiple of 64 bytes: uint8, (nbytes,)."""
-    raw = np.empty(nbytes + ALIGNMENT_BYTES, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + nbytes]
-
-
-def reordered(array: HostArray, source: MemoryDescriptor, target: MemoryDescriptor) -> HostArray | None:
+def reordered(array: HostArray, source: AnyDescription, target: AnyDescription) -> HostArray | None:
     """A copy of an array in another layout, as bytes: uint8, (target.nbytes,); None if oneDNN cannot make it fast."""
+    source, target = described(source), described(target)
     primitive = reorder(source, target)
     if primitive is None:
         return None
@@ -213,19 +204,19 @@ class PackedArray:
 
     buffer: HostArray
     """uint8, (layout.nbytes,)."""
-    layout: MemoryDescriptor
+    layout: AnyDescription
 
-    def in_layout(self, layout: MemoryDescriptor) -> HostArray:
+    def in_layout(self, layout: AnyDescription) -> HostArray:
         """The bytes in another layout: a copy unless it is the same.
 
         Raises:
             RuntimeException: oneDNN cannot make it.
         """
-        if layout.is_same_layout(self.layout):
+        if described(layout).is_same_layout(self.layout):
             return self.buffer
         result = reordered(self.buffer, self.layout, layout)
         if result is None:
-            raise RuntimeException(f"oneDNN has no fast copy from layout {self.layout.key} to {layout.key}")
+            raise RuntimeException(f"oneDNN has no fast copy from layout {self.layout} to {layout}")
         return result
 
 

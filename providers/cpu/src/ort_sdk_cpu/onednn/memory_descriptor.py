@@ -1,10 +1,11 @@
-"""Descriptors of memory: shape, type and layout of an argument."""
+"""Descriptors of memory: shape, type and layout of an argument, as oneDNN's handles."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Hashable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,29 +14,23 @@ from ort_sdk.api import HostArray
 from .constants import ANY_LAYOUT, DATA_TYPES
 from .library import library
 
-__all__ = ["MemoryDescriptor", "any_layout", "contiguous", "of_array", "row_major_strides", "strided"]
+__all__ = ["AnyDescription", "MemoryDescriptor", "StridedLayout", "any_layout", "described", "of_array", "strided"]
 
 
-class Steps(NamedTuple):
-    """A layout with a fixed step along each axis."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    """In elements."""
-    itemsize: int
-    """Bytes of an element."""
+class StridedLayout(Protocol):
+    """A layout with a fixed stride along each axis, in elements."""
 
     @property
-    def nbytes(self) -> tuple[int, ...]:
-        """The steps in bytes."""
-        return tuple(stride * self.itemsize for stride in self.strides)
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
 
     @property
-    def extent_bytes(self) -> int:
-        """From the first element to the end of the last one."""
-        if not all(self.shape):
-            return 0
-        return self.itemsize + sum((size - 1) * step for size, step in zip(self.shape, self.nbytes, strict=True))
+    def strides(self) -> tuple[int, ...]:
+        """Along the axes, in elements."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """One of ``DATA_TYPES``."""
 
 
 class MemoryDescriptor:
@@ -44,24 +39,20 @@ class MemoryDescriptor:
     Args:
         handle: owned by the new object.
         key: all that makes it what it is.
-        steps: where its elements lie, if they do so at fixed steps.
+        extent_bytes: see below; None if its strides are oneDNN's own.
     """
 
-    __slots__ = ("__weakref__", "_hash", "handle", "key", "nbytes", "steps")
+    __slots__ = ("__weakref__", "_hash", "extent_bytes", "handle", "key", "nbytes")
 
-    def __init__(self, handle: Any, key: Hashable, steps: Steps | None = None) -> None:
+    def __init__(self, handle: Any, key: Hashable, extent_bytes: int | None = None) -> None:
         functions = library().functions
         self.handle = library().ffi.gc(handle, functions.dnnl_memory_desc_destroy)
         self.key = key
         self._hash = hash(key)
-        self.steps = steps
         self.nbytes = int(functions.dnnl_memory_desc_get_size(handle))
-        """Bytes of memory it describes; 0 if the layout is open. oneDNN counts whole steps, behind the last element, too."""
-
-    @property
-    def extent_bytes(self) -> int:
+        """Bytes of memory it describes; 0 if the layout is open. oneDNN counts whole strides, behind the last element, too."""
+        self.extent_bytes = self.nbytes if extent_bytes is None else extent_bytes
         """Bytes from the first element to the end of the last one, which is all that is read or written."""
-        return self.nbytes if self.steps is None else self.steps.extent_bytes
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, MemoryDescriptor) and self.key == other.key)
@@ -69,19 +60,29 @@ class MemoryDescriptor:
     def __hash__(self) -> int:
         return self._hash
 
-    def is_same_layout(self, other: MemoryDescriptor) -> bool:
+    def is_same_layout(self, other: AnyDescription) -> bool:
         """Whether both describe memory in the same way, however they came about."""
-        return bool(library().functions.dnnl_memory_desc_equal(self.handle, other.handle))
+        return bool(library().functions.dnnl_memory_desc_equal(self.handle, described(other).handle))
+
+
+AnyDescription: TypeAlias = MemoryDescriptor | StridedLayout
+
+
+def described(layout: AnyDescription) -> MemoryDescriptor:
+    """The descriptor of a layout."""
+    if isinstance(layout, MemoryDescriptor):
+        return layout
+    return strided(layout.shape, layout.dtype, layout.strides)
 
 
 @functools.lru_cache(maxsize=4096)
 def strided(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> MemoryDescriptor:
-    """A layout with a fixed step along each axis.
+    """A layout with a fixed stride along each axis.
 
     Args:
         shape: sizes.
         dtype: one of ``DATA_TYPES``.
-        strides: steps in elements.
+        strides: in elements.
     """
     onednn = library()
     make = onednn.functions.dnnl_memory_desc_create_with_strides
@@ -89,33 +90,22 @@ def strided(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ..
     handle = onednn.new_handle(
         f"describing memory of shape {shape}, strides {strides}", make, len(shape), sizes, DATA_TYPES[dtype], steps
     )
-    return MemoryDescriptor(handle, ("strided", shape, dtype.char, strides), Steps(shape, strides, dtype.itemsize))
+    return MemoryDescriptor(handle, ("strided", shape, dtype.char, strides), _extent_bytes(shape, dtype, strides))
 
 
-def of_array(array: HostArray, shape: Sequence[int] | None = None) -> MemoryDescriptor:
-    """An array as it lies in memory.
+def _extent_bytes(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> int:
+    if not math.prod(shape):
+        return 0
+    return dtype.itemsize * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)))
+
+
+def of_array(array: HostArray) -> MemoryDescriptor:
+    """An array as it is in memory.
 
     Args:
         array: its type is one of ``DATA_TYPES``.
-        shape: seen with this shape, if the array is contiguous.
     """
-    if shape is not None:
-        return contiguous(tuple(shape), array.dtype)
     return strided(array.shape, array.dtype, tuple(stride // array.itemsize for stride in array.strides))
-
-
-def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryDescriptor:
-    """Row-major order."""
-    return strided(shape, dtype, row_major_strides(shape))
-
-
-def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Steps in elements of an array whose last axis is the innermost."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(range(len(shape))):
-        strides[axis] = step
-        step *= max(1, shape[axis])
-    return tuple(strides)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from ort_sdk.api.data_classes import dataclass
 from .constants import Algorithm
 
 if TYPE_CHECKING:
-    from .memory_descriptor import MemoryDescriptor
+    from .memory_descriptor import AnyDescription
 
 __all__ = ["Binary", "Eltwise", "PostOp", "Sum"]
 
@@ -35,7 +35,7 @@ class Binary:
     """Combines the result with a second operand, given at execution as ``binary_post_op(position)``."""
 
     algorithm: Algorithm
-    operand: MemoryDescriptor
+    operand: AnyDescription
     """As many axes as the result; sizes equal or 1."""
 
 

@@ -12,7 +12,7 @@ from ort_sdk_cpu.platform.threads import team_of
 from .attributes import PrimitiveAttributes
 from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
 from .library import library
-from .memory_descriptor import MemoryDescriptor
+from .memory_descriptor import AnyDescription, MemoryDescriptor, described
 
 __all__ = ["PLAIN", "Primitive", "convolution", "matmul", "pooling", "reorder"]
 
@@ -88,10 +88,10 @@ class Primitive:
 
 
 def convolution(
-    src: MemoryDescriptor,
-    weights: MemoryDescriptor,
-    bias: MemoryDescriptor | None,
-    dst: MemoryDescriptor,
+    src: AnyDescription,
+    weights: AnyDescription,
+    bias: AnyDescription | None,
+    dst: AnyDescription,
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
     pads_begin: tuple[int, ...],
@@ -115,7 +115,8 @@ def convolution(
         transposed: the operation is ConvTranspose.
     """
     geometry = (strides, tuple(dilation - 1 for dilation in dilations), pads_begin, pads_end)
-    return _convolution(transposed, src, weights, bias, dst, geometry, attributes, library().thread_count)
+    ends = (described(src), described(weights), _described_or_none(bias), described(dst))
+    return _convolution(transposed, *ends, geometry, attributes, library().thread_count)
 
 
 @functools.lru_cache(maxsize=CACHED_PRIMITIVES)
@@ -147,10 +148,10 @@ def _convolution(
 
 
 def matmul(
-    src: MemoryDescriptor,
-    weights: MemoryDescriptor,
-    bias: MemoryDescriptor | None,
-    dst: MemoryDescriptor,
+    src: AnyDescription,
+    weights: AnyDescription,
+    bias: AnyDescription | None,
+    dst: AnyDescription,
     attributes: PrimitiveAttributes = PLAIN,
 ) -> Primitive | None:
     """A product of stacks of matrices (..., M, K) and (..., K, N); None if there is no optimized one.
@@ -162,7 +163,8 @@ def matmul(
         dst: result.
         attributes: what is done to the result.
     """
-    return _matmul(src, weights, bias, dst, attributes, library().thread_count)
+    ends = (described(src), described(weights), _described_or_none(bias), described(dst))
+    return _matmul(*ends, attributes, library().thread_count)
 
 
 @functools.lru_cache(maxsize=CACHED_PRIMITIVES)
@@ -186,8 +188,8 @@ def _matmul(
 
 def pooling(
     algorithm: Algorithm,
-    src: MemoryDescriptor,
-    dst: MemoryDescriptor,
+    src: AnyDescription,
+    dst: AnyDescription,
     strides: tuple[int, ...],
     kernel: tuple[int, ...],
     dilations: tuple[int, ...],
@@ -196,7 +198,7 @@ def pooling(
 ) -> Primitive | None:
     """Pooling of (N, C, *spatial); None if there is no optimized one. Dilations are ONNX's."""
     geometry = (strides, kernel, tuple(dilation - 1 for dilation in dilations), pads_begin, pads_end)
-    return _pooling(algorithm, src, dst, geometry, library().thread_count)
+    return _pooling(algorithm, described(src), described(dst), geometry, library().thread_count)
 
 
 @functools.lru_cache(maxsize=CACHED_PRIMITIVES)
@@ -214,9 +216,9 @@ def _pooling(
     return _described(key, PLAIN, alike, make, onednn.engine, FORWARD_INFERENCE, algorithm, src.handle, dst.handle, *integers)
 
 
-def reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: PrimitiveAttributes = PLAIN) -> Primitive | None:
+def reorder(src: AnyDescription, dst: AnyDescription, attributes: PrimitiveAttributes = PLAIN) -> Primitive | None:
     """A copy into another layout or type; None if there is no optimized one."""
-    return _reorder(src, dst, attributes, library().thread_count)
+    return _reorder(described(src), described(dst), attributes, library().thread_count)
 
 
 @functools.lru_cache(maxsize=CACHED_PRIMITIVES)
@@ -229,6 +231,10 @@ def _reorder(src: MemoryDescriptor, dst: MemoryDescriptor, attributes: Primitive
         return _reorder(src, dst, attributes, onednn.thread_count)
 
     return _described(key, attributes, alike, make, src.handle, onednn.engine, dst.handle, onednn.engine)
+
+
+def _described_or_none(layout: AnyDescription | None) -> MemoryDescriptor | None:
+    return None if layout is None else described(layout)
 
 
 def _or_null(descriptor: MemoryDescriptor | None) -> Any:

@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
-from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
@@ -55,7 +55,7 @@ def max_pool_with_indices_writer(
         planes, axes = math.prod(x.shape[:2]), axes_hw(windows)
         arguments = MaxPoolWithIndices(Operand(0), Operand(1), Operand(2), planes, *axes, *steps)
         writer = TaskWriter(MODULE, NAME, arguments, otherwise, threads_for(reads))
-        return of_rows(writer, x, scratch)
+        return contiguous_first(writer, x, scratch)
 
     return make
 

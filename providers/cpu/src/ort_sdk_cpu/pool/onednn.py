@@ -12,13 +12,14 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.channels_last import ArraysCall, ChannelsLastKernel
-from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall, ChannelsLastKernel
+from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_channels_last, layout_of
+from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.onednn.call import LayoutCall, PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument
 from ort_sdk_cpu.onednn.library import is_available
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.reduction.launch import ReductionCall, TaskReduction, reduction_call
@@ -187,7 +188,7 @@ class MaxPoolKernel(PoolKernel):
         return LayoutCall(execution, _arguments(x, out), self.scratch)
 
 
-def _arguments(x: HostArray, out: HostArray) -> list[tuple[int, MemoryDescriptor, MemoryDescriptor]]:
+def _arguments(x: HostArray, out: HostArray) -> list[tuple[int, Layout, Layout]]:
     return [
         (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
         for argument, array in ((Argument.SRC, x), (Argument.DST, out))

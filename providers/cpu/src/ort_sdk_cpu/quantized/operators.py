@@ -10,7 +10,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
-from ort_sdk_cpu.kernel.layout import of_rows
+from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import scratch_of
@@ -107,7 +107,7 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
         sign = sign_bit(x)
         arguments = Dequantize(Operand(0), Operand(len(inputs)), out.size, sign, zero_point + sign, scale)
         writer = TaskWriter(LINEAR, task, arguments, copied(compute), threads_for(out.size))
-        return of_rows(writer, x, scratch)
+        return contiguous_first(writer, x, scratch)
 
     return make
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.platform import libraries
 
 from .post_ops import Tail, tail_of

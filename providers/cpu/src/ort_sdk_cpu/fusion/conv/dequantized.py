@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.channels_last import readable
+from ort_sdk_cpu.kernel.layouts.channels_last import readable
 from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
 
 __all__ = ["DynamicConvolution", "float_convolutions"]

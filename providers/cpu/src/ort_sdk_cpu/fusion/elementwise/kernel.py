@@ -11,8 +11,8 @@ import numpy as np
 from ort_sdk.api import FusibleStep, HostArray, Slot
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.copy import CopyWriter, copy_elements
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.memory.strides import Loops, memory_order, strides_over
 
 from .compile import address_of

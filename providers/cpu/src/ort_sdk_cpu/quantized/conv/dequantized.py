@@ -11,8 +11,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.channels_last import ArraysCall
-from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.platform import libraries

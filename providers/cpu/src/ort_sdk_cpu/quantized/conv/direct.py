@@ -14,12 +14,12 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import repeated
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.channels_last import ArraysCall
-from ort_sdk_cpu.kernel.task_execution import TaskExecution
+from ort_sdk_cpu.kernel.layouts.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_channels_last, layout_of
+from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.onednn.call import LayoutCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, contiguous
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
@@ -326,7 +326,7 @@ def _has_order(array: HostArray, axes: Sequence[int]) -> bool:
     return array.transpose(axes).flags.c_contiguous
 
 
-def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, MemoryDescriptor, MemoryDescriptor]:
+def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, Layout, Layout]:
     """The layout of an array, and the task's."""
     plain = contiguous(array.shape or (1,), array.dtype)
     if array.ndim <= 1:

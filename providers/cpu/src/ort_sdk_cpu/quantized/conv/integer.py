@@ -11,13 +11,14 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.kernel.channels_last import Call, ChannelsLastKernel
+from ort_sdk_cpu.kernel.layouts.channels_last import Call, ChannelsLastKernel
+from ort_sdk_cpu.kernel.layouts.memory import channels_last, contiguous, is_channels_last, layout_of
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout
 from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries

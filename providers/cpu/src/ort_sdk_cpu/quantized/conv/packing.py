@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.onednn.execution import aligned_bytes
+from ort_sdk_cpu.memory.workspace import aligned_bytes
 
 __all__ = ["PANEL", "columns_in_order", "columns_of", "packed_panels", "panels_in_order"]
 

@@ -12,13 +12,14 @@ import numpy as np
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.kernel.channels_last import ArraysCall, Call, ChannelsLastKernel, readable
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall, Call, ChannelsLastKernel, readable
+from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, channels_last, contiguous, is_channels_last, layout_of
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, is_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
 from ort_sdk_cpu.onednn.library import is_available, is_loaded
-from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout, contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
@@ -280,7 +281,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         ]
         return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.scratch)
 
-    def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, MemoryDescriptor, HostArray]]:
+    def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, AnyLayout, HostArray]]:
         parameters, layout = self._parameters, primitive.layout(Argument.WEIGHTS)
         found: list[tuple[int, HostArray]] = [(scales_of(Argument.WEIGHTS), parameters.scales)]
         if parameters.x_zero_point.any():

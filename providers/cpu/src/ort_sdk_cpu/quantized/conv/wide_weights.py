@@ -13,13 +13,14 @@ from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, channels_last, contiguous, empty_channels_last, layout_of
+from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
-from ort_sdk_cpu.onednn.call import PrimitiveCall, channels_last, empty_channels_last, layout_of
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
-from ort_sdk_cpu.onednn.memory_descriptor import any_layout, contiguous
+from ort_sdk_cpu.onednn.memory_descriptor import any_layout
 from ort_sdk_cpu.onednn.post_ops import Sum
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
@@ -86,7 +87,7 @@ class WideConvolution:
         packed = reordered(part, self._geometry.weight_layout(part.shape, _INT8), layout)
         if packed is None:
             raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {list(part.shape)} to {layout.key}")
-        constants = [(int(Argument.WEIGHTS), layout, packed)]
+        constants: list[tuple[int, AnyLayout, HostArray]] = [(int(Argument.WEIGHTS), layout, packed)]
         if self._zero_points[0].any():
             constants.append((zero_points_of(Argument.SRC), contiguous((1,), _INT32), self._zero_points[0]))
         return PrimitiveCall(primitive, ends, constants, self._scratch)

@@ -15,8 +15,8 @@ from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.any_layout import FixedSlot
-from ort_sdk_cpu.kernel.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight

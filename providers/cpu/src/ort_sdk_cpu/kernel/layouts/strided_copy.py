@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.kernel.arguments.copy import MODULE, StridedCopy
 from ort_sdk_cpu.memory.strides import Loops
-
-from .arguments.copy import MODULE, StridedCopy
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.memory.workspace import Scratch
 
-from .bound import Writer
-from .copy import copy_elements
+__all__ = ["ChannelsLastOutput", "ContiguousInput", "contiguous_first"]
 
-__all__ = ["TurnedInput", "TurnedOutput", "of_rows"]
-
-NAME = "turned"
+NAME = "contiguous copy"
 
 
-class TurnedInput:
+class ContiguousInput:
     """Gives a writer its first input in row-major order.
 
     Args:
@@ -37,7 +36,7 @@ class TurnedInput:
         self._writer(x, *arrays[1:])
 
 
-def of_rows(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
+def contiguous_first(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
     """A writer for inputs that lie like ``x``, over one of row-major arrays.
 
     Args:
@@ -45,10 +44,10 @@ def of_rows(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
         x: an array like its first input.
         scratch: working memory.
     """
-    return writer if x.flags.c_contiguous else TurnedInput(writer, scratch)
+    return writer if x.flags.c_contiguous else ContiguousInput(writer, scratch)
 
 
-class TurnedOutput:
+class ChannelsLastOutput:
     """Lets a writer write with channels last, and copies that.
 
     Args:
@@ -63,6 +62,6 @@ class TurnedOutput:
         """Write the output."""
         out = arrays[-1]
         samples, channels, *sizes = out.shape
-        turned = np.moveaxis(self._scratch.array(NAME, (samples, *sizes, channels), out.dtype), -1, 1)
-        self._writer(*arrays[:-1], turned)
-        copy_elements(out, turned)
+        written = np.moveaxis(self._scratch.array(NAME, (samples, *sizes, channels), out.dtype), -1, 1)
+        self._writer(*arrays[:-1], written)
+        copy_elements(out, written)

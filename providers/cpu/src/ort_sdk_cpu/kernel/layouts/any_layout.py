@@ -9,8 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
-
-from .bound import BindableKernel, MakeWriter
+from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter
 
 __all__ = ["AnyLayoutKernel", "FixedSlot"]
 

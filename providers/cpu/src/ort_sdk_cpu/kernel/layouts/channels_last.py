@@ -12,7 +12,9 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.onednn.call import LayoutCall, empty_channels_last, is_channels_last, layout_of
+
+from .call import LayoutCall
+from .memory import empty_channels_last, is_channels_last, layout_of
 
 __all__ = ["ArraysCall", "Call", "ChannelsLastKernel", "readable"]
 

@@ -1,10 +1,10 @@
-"""Row-major results of arrays with channels last: by the tasks for arrays that lie alike, and a copy."""
+"""Row-major results of channels-last arrays: by the tasks for arrays of one layout, and a copy."""
 
 import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu.kernel import layout
+from ort_sdk_cpu.kernel.layouts import contiguous
 
 RNG = np.random.default_rng(0)
 HALF, TWICE = np.float32([1, 1, 0.5, 0.5]), np.float32([1, 1, 2, 2])
@@ -44,13 +44,13 @@ def by_onnxruntime(op_type, inputs, attributes, outputs):
     ("GroupNormalization", tuple(FACTORS), {"num_groups": 4}, 1),
 ])  # fmt: skip
 def test_row_major_results(run_both, monkeypatch, op_type, others, attributes, outputs):
-    copy, copied = layout.copy_elements, []
+    copy, copied = contiguous.copy_elements, []
 
     def record(target, source):
         copied.append(target.shape)
         copy(target, source)
 
-    monkeypatch.setattr(layout, "copy_elements", record)
+    monkeypatch.setattr(contiguous, "copy_elements", record)
     x = np.moveaxis(RNG.standard_normal((2, 18, 16, 24), dtype=np.float32), -1, 1)
     constants = tuple(index for index, value in enumerate((x, *others)) if index and value is not None)
     _, bound = run_both(op_type, x, *others, constants=constants, wanted=tuple(range(outputs)), **attributes)
