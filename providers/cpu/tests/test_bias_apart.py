@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.onednn_bias import BiasApartKernel
+from ort_sdk_cpu.conv.onednn.bias import BiasApartKernel
 from ort_sdk_cpu.onednn import library
 
 import ort_sdk as ort

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.conv.pointwise import in_panels, panel_width
+from ort_sdk_cpu.conv.packing import pack_panels, panel_width
 from ort_sdk_cpu.jit.task import TaskCall, task_address
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
 from ort_sdk_cpu.onednn import library as onednn_library
@@ -29,7 +29,7 @@ class Product:
         weight = rng.standard_normal((OUTPUTS, CHANNELS)).astype(np.float32)
         self.out = np.full((PIXELS, OUTPUTS), np.nan, np.float32)
         self.expected = self.x.astype(np.float64) @ weight.T.astype(np.float64)
-        self.weights, self.work = in_panels(weight, OUTPUTS), np.zeros(WORK_BYTES * parts + 64, np.uint8)
+        self.weights, self.work = pack_panels(weight, OUTPUTS), np.zeros(WORK_BYTES * parts + 64, np.uint8)
         sizes = (PIXELS, CHANNELS, blocks, groups, OUTPUTS, *CLAIMS, WORK_BYTES)
         self.call = TaskCall("pointwise", "pointwise", (*(0,) * 6, *sizes, 0, 0.0, 0.0, 0, 0, 1.0, 0.0), parts)
         for position, array in ((0, self.x), (1, self.weights), (4, self.out), (5, self.work)):

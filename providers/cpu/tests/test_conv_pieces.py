@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.onednn_tiled_1d import PIECE, pieces_of
+from ort_sdk_cpu.conv.onednn.tiled_1d import TILE, tiles_of
 from ort_sdk_cpu.kernel.layouts import call
 from ort_sdk_cpu.onednn.library import is_available
 
@@ -20,14 +20,14 @@ SPREADING = [(16, 8, (4, 4)), (4, 2, (1, 1)), (10, 5, (3, 2)), (7, 3, (2, 2)), (
 """Taps, stride, padding."""
 
 
-@pytest.mark.parametrize("length", [2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1, 3 * PIECE + 77])
+@pytest.mark.parametrize("length", [2 * TILE - 1, 2 * TILE, 2 * TILE + 1, 3 * TILE + 77])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_pieces_are_made_of_what_lies_under_their_windows(window, length):
     taps, dilation, stride, (begin, end) = window
     reach = (taps - 1) * dilation + 1
     out_length = (length + begin + end - reach) // stride + 1
-    found = pieces_of(length, out_length, reach, stride, begin, transposed=False)
-    assert bool(found) == (out_length >= 2 * PIECE)
+    found = tiles_of(length, out_length, reach, stride, begin, transposed=False)
+    assert bool(found) == (out_length >= 2 * TILE)
     covered = np.zeros(out_length, int)
     for piece in found:
         covered[piece.out_start : piece.out_start + piece.out_count] += 1
@@ -39,12 +39,12 @@ def test_pieces_are_made_of_what_lies_under_their_windows(window, length):
     assert len({(piece.padded_size, piece.begin, piece.end) for piece in found}) <= 1
 
 
-@pytest.mark.parametrize("length", [PIECE, 3 * PIECE + 77])
+@pytest.mark.parametrize("length", [TILE, 3 * TILE + 77])
 @pytest.mark.parametrize("window", SPREADING, ids=str)
 def test_pieces_get_all_windows_that_reach_them(window, length):
     taps, stride, (begin, end) = window
     out_length = (length - 1) * stride + taps - begin - end
-    found = pieces_of(length, out_length, taps, stride, begin, transposed=True)
+    found = tiles_of(length, out_length, taps, stride, begin, transposed=True)
     covered = np.zeros(out_length, int)
     for piece in found:
         covered[piece.out_start : piece.out_start + piece.out_count] += 1
@@ -57,15 +57,15 @@ def test_pieces_get_all_windows_that_reach_them(window, length):
 
 
 def test_short_signals_and_such_that_do_not_fit_are_not_cut():
-    assert pieces_of(100, 100, 3, 1, 1, transposed=False) == ()
-    assert pieces_of(1 << 20, 1 << 20, 1 << 19, 1, 0, transposed=False) == ()
-    assert pieces_of(1 << 20, 1 << 20, 3, 1, -1, transposed=False) == ()
+    assert tiles_of(100, 100, 3, 1, 1, transposed=False) == ()
+    assert tiles_of(1 << 20, 1 << 20, 1 << 19, 1, 0, transposed=False) == ()
+    assert tiles_of(1 << 20, 1 << 20, 3, 1, -1, transposed=False) == ()
     # Elements between windows that reach nowhere.
-    assert pieces_of(1 << 12, 3 << 12, 2, 3, 0, transposed=True) == ()
+    assert tiles_of(1 << 12, 3 << 12, 2, 3, 0, transposed=True) == ()
 
 
 @pytest.mark.skipif(not is_available(), reason="no oneDNN")
-@pytest.mark.parametrize("length", [2 * PIECE, 2 * PIECE + 333])
+@pytest.mark.parametrize("length", [2 * TILE, 2 * TILE + 333])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("groups", [1, 4])
 def test_long_signals(check, window, length, groups):
@@ -81,7 +81,7 @@ def test_long_signals(check, window, length, groups):
 
 
 @pytest.mark.skipif(not is_available(), reason="no oneDNN")
-@pytest.mark.parametrize("length", [PIECE, PIECE + 33])
+@pytest.mark.parametrize("length", [TILE, TILE + 33])
 @pytest.mark.parametrize("window", SPREADING, ids=str)
 def test_long_signals_spread(check, window, length):
     taps, stride, pads = window
@@ -97,7 +97,7 @@ def test_long_signals_spread(check, window, length):
 @pytest.mark.skipif(not is_available(), reason="no oneDNN")
 def test_activation_and_addend_are_cut_alike(check):
     rng = np.random.default_rng(0)
-    x, z = (rng.standard_normal((1, 16, 3 * PIECE + 5), dtype=np.float32) for _ in range(2))
+    x, z = (rng.standard_normal((1, 16, 3 * TILE + 5), dtype=np.float32) for _ in range(2))
     w, b = rng.standard_normal((16, 16, 3), dtype=np.float32) / 8, rng.standard_normal(16, dtype=np.float32)
     options = {"pads": [1, 1], "kernel_shape": [3], "activation": "Relu"}
     check("FusedConv", x, w, b, z, domain="com.microsoft", constants=(1, 2), tolerance=1e-5, **options)
@@ -126,7 +126,7 @@ def _layered_model(length):
 def test_zeros_are_written_anew_where_convolutions_share_working_memory(monkeypatch, has_copy_tasks):
     if not has_copy_tasks:
         monkeypatch.setattr(call, "task_copy", lambda _source, _target: None)
-    length = 2 * PIECE + 7
+    length = 2 * TILE + 7
     model = _layered_model(length)
     session, reference = (each.InferenceSession(model, providers=["CPUExecutionProvider"]) for each in (ort, onnxruntime))
     rng = np.random.default_rng(1)
@@ -138,7 +138,7 @@ def test_zeros_are_written_anew_where_convolutions_share_working_memory(monkeypa
 @pytest.mark.skipif(not is_available(), reason="no oneDNN")
 @only_new_objects()
 def test_the_signal_of_the_first_run_is_not_kept():
-    length = 2 * PIECE + 7
+    length = 2 * TILE + 7
     session = ort.InferenceSession(_layered_model(length), providers=["CPUExecutionProvider"])
     x = np.ones((1, 16, length), np.float32)
     session.run(None, {"x0": x})

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv import sequence
+from ort_sdk_cpu.fusion.conv import sequence
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.conv import few_windows
+from ort_sdk_cpu.conv.small import few_windows
 from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
@@ -57,8 +57,8 @@ def threads(request, monkeypatch):
 def test_convolution(run_both, monkeypatch, name, has_bias):
     x_shape, weight_shape, attributes = CASES[name]
     made = []
-    writer = few_windows.window_writer
-    monkeypatch.setattr("ort_sdk_cpu.conv.operators.window_writer", lambda *given: made.append(writer(*given)) or made[-1])
+    writer = few_windows.few_windows_writer
+    monkeypatch.setattr(few_windows, "few_windows_writer", lambda *given: made.append(writer(*given)) or made[-1])
     x, weight, bias = random(*x_shape), random(*weight_shape, seed=1), random(weight_shape[0], seed=2)
     rank = len(x_shape) - 2
     whole = {"strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1} | attributes

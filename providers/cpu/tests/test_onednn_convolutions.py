@@ -54,7 +54,7 @@ def cases(count):
 
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), list(cases(40)), ids=str)
 def test_random_convolutions(make_kernel, run_all, x_shape, w_shape, attributes, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.select.MINIMUM_WORK", 0)
     rng = np.random.default_rng(0)
     x, w, bias = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape[1:])).astype(np.float32), None
     expected = in_float64(make_kernel, "Conv", (x, w), attributes)

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.patch_embedding import PatchConvKernel
+from ort_sdk_cpu.conv.im2row.patch_embedding import PatchEmbeddingKernel
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -63,13 +63,13 @@ def check(model, *shapes, runs=3):
 def done(monkeypatch):
     """For each input that is asked about, whether it is taken."""
     found = []
-    takes = PatchConvKernel._takes
+    takes = PatchEmbeddingKernel._takes
 
     def noting(self, x):
         found.append(takes(self, x))
         return found[-1]
 
-    monkeypatch.setattr(PatchConvKernel, "_takes", noting)
+    monkeypatch.setattr(PatchEmbeddingKernel, "_takes", noting)
     return found
 
 

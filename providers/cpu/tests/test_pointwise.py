@@ -40,7 +40,7 @@ def in_float64(x, w, bias):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, outputs, threads):
     for least in ("MINIMUM_WORK", "MINIMUM_WORK_OF_MANY"):
-        monkeypatch.setattr(f"ort_sdk_cpu.conv.onednn.{least}", 0)
+        monkeypatch.setattr(f"ort_sdk_cpu.conv.select.{least}", 0)
     monkeypatch.setattr("ort_sdk_cpu.conv.pointwise.TEAM_WORK", 0)
     monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     x, w, bias = operands(x_shape, outputs)

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.conv_1d import SignalConvKernel
+from ort_sdk_cpu.conv.specialized import SpecializedConvKernel
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -55,7 +55,7 @@ def test_convolution(make_kernel, run_both, channels, outputs, rank, axis, batch
         given = (lying, weight) if bias is None else (lying, weight, bias)
         constants = tuple(range(1, len(given)))
         kernel = make_kernel("Conv", given, attributes, "", None, constants, ())
-        assert isinstance(kernel, SignalConvKernel)
+        assert isinstance(kernel, SpecializedConvKernel)
         found, bound = run_both("Conv", *given, constants=constants, **attributes)
         for one in (found[0], bound[0]):
             np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-4, atol=3e-4)
@@ -76,7 +76,7 @@ def test_windows_that_cover_an_axis(make_kernel, run_both, covered, batch, lengt
     attributes = {"strides": strides, "pads": padding}
     given = (picture, window) if bias is None else (picture, window, bias)
     constants = tuple(range(1, len(given)))
-    assert isinstance(make_kernel("Conv", given, attributes, "", None, constants, ()), SignalConvKernel)
+    assert isinstance(make_kernel("Conv", given, attributes, "", None, constants, ()), SpecializedConvKernel)
     found, bound = run_both("Conv", *given, constants=constants, **attributes)
     for one in (found[0], bound[0]):
         assert one.shape[covered] == 1
@@ -98,7 +98,7 @@ def test_activations(make_kernel, run_both, activation, parameters, function):
     bias = rng.standard_normal(32, dtype=np.float32)
     attributes = {"activation": activation, "pads": [1, 1], **({"activation_params": parameters} if parameters else {})}
     kernel = make_kernel("FusedConv", (x, weight, bias), attributes, "com.microsoft", None, (1, 2), ())
-    assert isinstance(kernel, SignalConvKernel)
+    assert isinstance(kernel, SpecializedConvKernel)
     found, bound = run_both("FusedConv", x, weight, bias, domain="com.microsoft", constants=(1, 2), **attributes)
     expected = function(reference(x, weight, bias, 1, (1, 1)))
     for one in (found[0], bound[0]):
@@ -124,7 +124,7 @@ def test_others_are_left_to_other_kernels(make_kernel, run_both, shape, attribut
     channels = shape[1] * attributes.get("group", 1)
     x = rng.standard_normal((1, channels, *(40,) * (len(shape) - 2)), dtype=np.float32)
     kernel = make_kernel("Conv", (x, weight), attributes, "", None, (1,), ())
-    assert not isinstance(kernel, SignalConvKernel)
+    assert not isinstance(kernel, SpecializedConvKernel)
     found, bound = run_both("Conv", x, weight, constants=(1,), **attributes)
     np.testing.assert_allclose(bound[0], found[0], rtol=1e-4, atol=1e-5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from ort_sdk_cpu.conv import operators
+from ort_sdk_cpu.conv.small import naive
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.pool import operators as pool
 
@@ -30,7 +30,7 @@ def theirs(op_type, inputs, attributes, domain=""):
 def made(monkeypatch):
     """The writers that were made."""
     found = []
-    for module, name in ((operators, "small_writer"), (operators, "small_writer_transposed"), (pool, "_small_writer")):
+    for module, name in ((naive, "naive_writer"), (pool, "_small_writer")):
         writer = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, writer=writer: found.append(writer(*given)) or found[-1])
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.transposed_col2im import SpreadWindowsKernel
+from ort_sdk_cpu.conv.transposed.col2im import Col2imKernel
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet
 from ort_sdk_cpu.platform.cpu_features import instruction_set as machine_instruction_set
@@ -70,7 +70,7 @@ def check(make_kernel, case):
     for given in ([x, w, bias], [x, w]):
         expected = of_onnxruntime(given, attributes)
         kernel = make_kernel("ConvTranspose", tuple(given), attributes, "", None, range(1, len(given)), ())
-        assert isinstance(kernel, SpreadWindowsKernel)
+        assert isinstance(kernel, Col2imKernel)
         for source in (x, channels_last, np.asfortranarray(x), np.repeat(x, 2, -1)[..., ::2]):
             assert kernel._takes(source)
             assert_close(kernel.compute(source, *given[1:]), expected)
@@ -79,7 +79,7 @@ def check(make_kernel, case):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_shapes_and_layouts(make_kernel, monkeypatch, case, threads):
-    monkeypatch.setattr("ort_sdk_cpu.conv.transposed_col2im.TEAM_PRODUCTS", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.transposed.col2im.TEAM_WORK", 0)
     monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     check(make_kernel, case)
 
@@ -139,7 +139,7 @@ def test_others_are_left_to_other_kernels(make_kernel, weight, attributes):
     attributes = {"strides": [2] * (len(weight) - 1)} | attributes
     bias = np.repeat(bias, attributes.get("group", 1))
     kernel = make_kernel("ConvTranspose", (x, w, bias), attributes, "", None, (1, 2), ())
-    assert not isinstance(kernel, SpreadWindowsKernel)
+    assert not isinstance(kernel, Col2imKernel)
     assert_close(kernel.compute(x, w, bias), of_onnxruntime([x, w, bias], attributes))
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.conv.few_input_channels import StemKernel
+from ort_sdk_cpu.conv.few_channels import FewInputChannelsKernel
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 
@@ -39,10 +39,10 @@ def in_float64(make_kernel, x, w, bias, attributes):
 @pytest.mark.parametrize(("x_shape", "weight", "attributes"), CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, weight, attributes, threads):
-    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.select.MINIMUM_WORK", 0)
     monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
     x, w, bias = operands(x_shape, weight)
-    assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), StemKernel)
+    assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), FewInputChannelsKernel)
     expected = in_float64(make_kernel, x, w, bias, attributes)
     channels_last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
     for source in (x, channels_last, np.asfortranarray(x)):

@@ -4,7 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv import direct, dynamic_shapes
+from ort_sdk_cpu.conv import direct
+from ort_sdk_cpu.conv.im2row import dynamic_shapes
 from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.layouts.channels_last import FEW_SHAPES
@@ -51,7 +52,7 @@ def sessions(model):
 def counted(monkeypatch):
     """How many convolutions were computed by tasks that take sizes as arguments."""
     done = []
-    write = dynamic_shapes._Varying.__call__
+    write = dynamic_shapes.DynamicConvolution.__call__
 
     def counting(self, *arguments):
         is_done = write(self, *arguments)
@@ -64,7 +65,7 @@ def counted(monkeypatch):
         run(*arguments)
         done.append(True)
 
-    monkeypatch.setattr(dynamic_shapes._Varying, "__call__", counting)
+    monkeypatch.setattr(dynamic_shapes.DynamicConvolution, "__call__", counting)
     monkeypatch.setattr(direct.TaskPlan, "run", counting_tasks)
     return done
 

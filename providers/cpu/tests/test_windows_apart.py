@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.conv.transposed_gemm import SpreadConvKernel
+from ort_sdk_cpu.conv.transposed.gemm import TransposedGemmKernel
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -56,13 +56,13 @@ def check(model, *shapes, runs=3, **others):
 def done(monkeypatch):
     """For each input that is asked about, whether it is taken."""
     found = []
-    takes = SpreadConvKernel._takes
+    takes = TransposedGemmKernel._takes
 
     def noting(self, x):
         found.append(takes(self, x))
         return found[-1]
 
-    monkeypatch.setattr(SpreadConvKernel, "_takes", noting)
+    monkeypatch.setattr(TransposedGemmKernel, "_takes", noting)
     return found
 
 

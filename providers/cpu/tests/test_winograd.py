@@ -50,9 +50,9 @@ def in_float64(make_kernel, x, w, bias, attributes):
 @pytest.mark.parametrize(("x_shape", "outputs", "attributes"), CASES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_shapes_and_layouts(make_kernel, run_both, monkeypatch, x_shape, outputs, attributes, threads):
-    monkeypatch.setattr("ort_sdk_cpu.conv.onednn.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.conv.select.MINIMUM_WORK", 0)
     monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: threads)
-    monkeypatch.setattr("ort_sdk_cpu.conv.winograd._fills_panels", lambda _outputs: True)
+    monkeypatch.setattr("ort_sdk_cpu.conv.select._fills_panels", lambda _outputs: True)
     x, w, bias = operands(x_shape, outputs)
     assert isinstance(make_kernel("Conv", (x, w, bias), attributes, "", None, (1, 2), ()), WinogradKernel)
     expected = in_float64(make_kernel, x, w, bias, attributes)

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from ort_sdk.api import HostArray, KernelInfo
+from ort_sdk.api import HostArray
+from ort_sdk_cpu.kernel.task_writer import team_for
 from ort_sdk_cpu.kernel.work_stealing import CLAIMS
-from ort_sdk_cpu.onednn.constants import Argument
-from ort_sdk_cpu.onednn.library import is_loaded
-from ort_sdk_cpu.platform import libraries
 
-from .direct import TaskPlan
+from .base import Variant
+from .direct import DirectConvKernel, TaskPlan
 from .epilogue import ConvEpilogue
 from .geometry import ConvGeometry, Padding
-from .onednn import PICTURE_RANK, TEAM_WORK, VOLUME_RANK, WEIGHT, Variant
-from .pointwise import PANEL_ROWS, in_panels, out_of_panels, panel_width, panels_of
-from .winograd import WinogradKernel
+from .packing import pack_panels, panel_width, panels_of, unpack_panels
+from .pointwise import PANEL_ROWS
+from .select import DEPTHWISE_LINES, TEAM_WORK, ConvAlgorithm
 
-__all__ = ["MOST_LINES", "DepthwiseKernel", "Picture", "SeparableSizes", "Volume", "is_for_depthwise"]
+__all__ = ["DepthwiseKernel", "Picture", "SeparableSizes", "Volume"]
 
-LEAST_CHANNELS = 8
-LEAST_WORK = 1 << 13
-"""Multiplications and additions from which on the task is worth it where oneDNN is loaded: else each channel's windows are
-copied."""
-MOST_LINES = 64
-"""Under a row of windows: rows of taps, of a picture those of all its channels."""
 STRIP_PIXELS = 48
 """Results from which on their product with the next weights is worth beginning."""
 _FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES, _LANES = 4, 64, 8, 16
 _NO_EPILOGUE, _NO_PICTURE = ConvEpilogue(), (0,) * 9
-
-
-def is_for_depthwise(info: KernelInfo) -> bool:
-    """Whether a Conv node's weight is constant and has one filter per channel of a picture or a volume."""
-    tensor = info.constants.get(WEIGHT)
-    if tensor is None or info.op_type == "ConvTranspose" or len(tensor.shape) not in {PICTURE_RANK, VOLUME_RANK}:
-        return False
-    channels, depth, *rows, _ = tensor.shape
-    is_fit = depth == 1 and channels == int(info.attribute("group", 1)) >= LEAST_CHANNELS and math.prod(rows) <= MOST_LINES
-    return is_fit and libraries.numba().is_usable and ConvEpilogue.of(info) is not None
 
 
 class Picture(NamedTuple):
@@ -110,7 +91,7 @@ class SeparableSizes(NamedTuple):
         lines = slots * (1 if by_channels else panels) if self.volume is None else 1 + self.volume.taps * slots
         vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
         results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
-        return vectors * panel_bytes + results + MOST_LINES * _ADDRESS_BYTES + self._picture_bytes
+        return vectors * panel_bytes + results + DEPTHWISE_LINES * _ADDRESS_BYTES + self._picture_bytes
 
     @property
     def _picture_bytes(self) -> int:
@@ -142,31 +123,28 @@ class SeparableSizes(NamedTuple):
         return TaskPlan("separable", "separable", (*arguments, *CLAIMS), threads, work_bytes * threads)
 
 
-class DepthwiseKernel(WinogradKernel):
+class DepthwiseKernel(DirectConvKernel):
     """activation(Conv(X, W, B) + Z) for constant weights of one filter per channel. Arguments as for ``ConvKernel``."""
 
+    own_algorithm = ConvAlgorithm.DEPTHWISE
     identity = "depthwise"
     is_depthwise = True
-    places: Mapping[int, int] = {Argument.SRC: 0, Argument.WEIGHTS: 29, Argument.BIAS: 30, Argument.DST: 4}
+    weight_position, bias_position = 29, 30
 
-    def _is_worth_it(self, x_shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> bool:
-        is_cheap = is_loaded() and self.work(x_shape, weight_shape) >= LEAST_WORK
-        return is_cheap or super()._is_worth_it(x_shape, weight_shape)
-
-    def transform(self, weight: HostArray) -> HostArray:
+    def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (C, 1, *kernel) in panels: uint8."""
-        return in_panels(weight, self.constant_shape[0])
+        return pack_panels(weight, self.constant_shape[0])
 
-    def restore(self, transformed: HostArray) -> HostArray:
+    def unpack_weight(self, packed: HostArray) -> HostArray:
         """The inverse."""
-        return out_of_panels(transformed, self.constant_shape)
+        return unpack_panels(packed, self.constant_shape)
 
-    def task(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
+    def plan(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task, but for the arrays of a call; None for less than no zeros around X."""
         sizes = _sizes_of(self.geometry, variant, out_shape)
         if sizes is None:
             return None
-        threads = libraries.thread_count() if self.work(variant.x_shape, variant.weight_shape) >= TEAM_WORK else 1
+        threads = team_for(self.work(variant.x_shape, variant.weight_shape), TEAM_WORK)
         return sizes.plan(self.epilogue(), _NO_EPILOGUE, _NO_EPILOGUE, threads, by_channels=False)
 
 

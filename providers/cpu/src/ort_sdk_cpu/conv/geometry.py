@@ -1,7 +1,8 @@
-"""Where the windows of Conv and ConvTranspose lie, in the words both ONNX and oneDNN use."""
+"""The windows of Conv and ConvTranspose, in the words that ONNX and oneDNN share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,12 +13,12 @@ from ort_sdk.opset.nn.conv_transpose import TransposeAttributes
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.kernel.layouts.memory import Layout, row_major_strides
 
-__all__ = ["ConvGeometry", "Padding"]
+__all__ = ["AxisWindows", "ConvGeometry", "Padding"]
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Steps and borders of one convolution; one number per spatial axis."""
+    """Strides, dilations and padding of one convolution; one number per spatial axis."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -61,7 +62,7 @@ class ConvGeometry:
         return (x_shape[0], self.output_channels(weight_shape), *size)
 
     def padding(self, x_shape: Sequence[int], weight_shape: Sequence[int]) -> Padding:
-        """Steps and borders over an input."""
+        """Strides, dilations and padding over an input."""
         spatial, kernel = tuple(x_shape[2:]), tuple(weight_shape[2:])
         if self.transpose is None:
             found = self.windows.windows(spatial, kernel)
@@ -81,7 +82,7 @@ class ConvGeometry:
         return (self.groups, outputs // self.groups, inputs // self.groups, *kernel)
 
     def weight_layout(self, weight_shape: Sequence[int], dtype: np.dtype, strides: Sequence[int] | None = None) -> Layout:
-        """How ONNX's weight lies in memory, seen with ``weight_dims``.
+        """The layout of ONNX's weight, seen with ``weight_dims``.
 
         Args:
             weight_shape: of the weight.
@@ -92,3 +93,67 @@ class ConvGeometry:
         outputs, inputs = (first, second) if self.transpose is None else (second, first)
         grouped = () if self.groups == 1 else (first * (weight_shape[0] // self.groups),)
         return Layout(self.weight_dims(weight_shape), (*grouped, outputs, inputs, *spatial), dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisWindows:
+    """Windows along one axis: of a 1-D input, or of a 2-D one whose other axis has one element, or is covered by each window."""
+
+    channels: int
+    """Those of X, or, if there is but one, the size of the axis that windows cover."""
+    outputs: int
+    axis: int
+    """Spatial axis along which windows follow each other."""
+    taps: int
+    stride: int
+    begin: int
+    """Zeros before the axis."""
+    end: int
+    """And behind it."""
+    covered: int | None = None
+    """Spatial axis that each window covers, as of the vectors of words."""
+
+    @classmethod
+    def of(cls, geometry: ConvGeometry, weight_shape: Sequence[int], x_shape: Sequence[int | None] | None) -> AxisWindows | None:
+        """Of a convolution with one group; None if it is of another kind, dilated, or cuts its input.
+
+        Args:
+            geometry: of the node.
+            weight_shape: (M, C, *kernel).
+            x_shape: of X as far as it is known.
+        """
+        rank, windows = len(weight_shape) - 2, geometry.windows
+        if rank not in {1, 2} or geometry.groups != 1 or windows.auto_pad not in {"NOTSET", "VALID"}:
+            return None
+        outputs, channels, *kernel = weight_shape
+        covered = _covered_axis(channels, kernel, x_shape)
+        along = [axis for axis, size in enumerate(kernel) if size > 1 and axis != covered]
+        if len(along) != 1:
+            return None
+        (axis,), (begins, ends) = along, windows.explicit_pads(rank)
+        dilations = windows.per_axis("dilations", rank, 1)
+        is_padded = any(begins[other] or ends[other] for other in range(rank) if other != axis)
+        if is_padded or dilations[axis] != 1 or (covered is not None and dilations[covered] != 1):
+            return None
+        if min(begins[axis], ends[axis]) < 0:
+            return None
+        stride = windows.per_axis("strides", rank, 1)[axis]
+        channels *= 1 if covered is None else kernel[covered]
+        return cls(channels, outputs, axis, kernel[axis], stride, begins[axis], ends[axis], covered)
+
+    def count(self, length: int) -> int:
+        """Windows along an axis of a length."""
+        return (self.begin + length + self.end - self.taps) // self.stride + 1
+
+    def are_over(self, shape: tuple[int, ...]) -> bool:
+        """Whether an X of this shape extends along the windows, and the channels, only."""
+        channels, spatial = shape[1], shape[2:]
+        found = channels if self.covered is None else spatial[self.covered]
+        return found == self.channels and math.prod(shape[1:]) == found * spatial[self.axis]
+
+
+def _covered_axis(channels: int, kernel: Sequence[int], x_shape: Sequence[int | None] | None) -> int | None:
+    """The axis of one channel's images that a window covers: windows follow each other along the other one."""
+    if channels != 1 or len(kernel) != 2 or min(kernel) == 1 or x_shape is None or len(x_shape) != 4:
+        return None
+    return next((axis for axis in (1, 0) if x_shape[2 + axis] == kernel[axis]), None)

@@ -14,20 +14,19 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.layouts.call import LayoutCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ChannelsLastKernel
-from ort_sdk_cpu.kernel.layouts.memory import channels_last, contiguous, layout_of
+from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_nhwc, layout_of
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.onednn.constants import Argument
-from ort_sdk_cpu.onednn.library import is_loaded
 from ort_sdk_cpu.platform import libraries
 
-from .depthwise import MOST_LINES, DepthwiseKernel, Picture, SeparableSizes
-from .direct import DESTINATION, WORK, TaskPlan, as_channels_last, kept, lies_channels_last
+from .base import NoFallback
+from .depthwise import DepthwiseKernel, Picture, SeparableSizes
+from .direct import ADDED, DESTINATION, LAST, WORK, TaskPlan, X, as_nhwc, bias_of, cached
 from .epilogue import ConvEpilogue
-from .few_input_channels import StemKernel
-from .onednn import MINIMUM_FUSED_WORK, NoKernel
-from .pointwise import PointwiseKernel, in_panels, panels_of
-from .winograd import bias_of
+from .few_channels import FewInputChannelsKernel
+from .packing import pack_panels, panels_of
+from .pointwise import PointwiseKernel
+from .select import DEPTHWISE_LINES, ConvAlgorithm
 
 __all__ = ["BlockKernel", "Stage", "fused_stages", "stage_of"]
 
@@ -37,15 +36,13 @@ JOIN_WORK = 1 << 21
 """Multiplications and additions that take about as long as ending one task and beginning the next."""
 _FLOAT = np.dtype(np.float32)
 _FIRST, _FILTERS, _LAST = 27, 29, 1
-"""Where the task takes a stage's weights; the bias is behind them."""
-_ADDED, _ADDED_LAST = 3, 23
-_PLACES = (*(place + of for place in (_FIRST, _FILTERS, _LAST) for of in (0, 1)), _ADDED, _ADDED_LAST)
+"""Where the task takes the address of a stage's weights; that of the bias is behind it."""
 
 
 class Stage(NamedTuple):
     """A convolution in a program, with what follows it."""
 
-    kernel: PointwiseKernel | DepthwiseKernel | StemKernel
+    kernel: PointwiseKernel | DepthwiseKernel | FewInputChannelsKernel
     x_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
     has_added: bool
@@ -64,7 +61,7 @@ class Stage(NamedTuple):
     @property
     def is_of_picture(self) -> bool:
         """Whether it reads a picture of few channels."""
-        return isinstance(self.kernel, StemKernel)
+        return isinstance(self.kernel, FewInputChannelsKernel)
 
     @property
     def is_inner(self) -> bool:
@@ -138,10 +135,10 @@ class BlockKernel(ChannelsLastKernel):
 
     def __init__(self, first: Stage | None, filters: Stage, last: Stage | None, *, by_channels: bool) -> None:
         self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
-        self._kernel, self._input_rule, self.scratch = NoKernel(), None, filters.kernel.scratch
+        self._fallback, self._input_rule, self.scratch = NoFallback(), None, filters.kernel.scratch
         self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
         stages = ((_FIRST, first), (_FILTERS, filters), (_LAST, last))
-        self._stages = [(place, stage.kernel) for place, stage in stages if stage is not None]
+        self._stages = [(position, stage.kernel) for position, stage in stages if stage is not None]
         """Where the task takes a stage's weights, and its kernel, in the order of the inputs."""
         self._fitted: dict[Any, _Fitted | None] = {}
         """By shape of X and threads."""
@@ -150,7 +147,7 @@ class BlockKernel(ChannelsLastKernel):
 
     def _fit(self, x_shape: tuple[int, ...]) -> _Fitted | None:
         """For X of a shape; None if the task does not convolve it."""
-        return kept(self._fitted, (x_shape, libraries.thread_count()), lambda: self.fitted(x_shape))
+        return cached(self._fitted, (x_shape, libraries.thread_count()), lambda: self.fitted(x_shape))
 
     def fitted(self, x_shape: tuple[int, ...]) -> _Fitted | None:
         """Shape of the output for one of X, and the task; None if it cannot."""
@@ -198,70 +195,71 @@ class BlockKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None:
             return None
-        names = {Argument.SRC: 0, Argument.DST: DESTINATION, **{_name(place): place for place in _PLACES}}
-        execution = TaskExecution(fitted.plan.call(), names, self.scratch, (WORK, fitted.plan.work_bytes))
-        for place, weight in self._weights(inputs):
-            execution.set(_name(place), weight)
+        execution = TaskExecution(fitted.plan.call(), None, self.scratch, (WORK, fitted.plan.work_bytes))
+        for position, weight in self._weights(inputs):
+            execution.set(position, weight)
         arguments = [
-            (_name(place), layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(place, array))
-            for place, array in zip((*self._places(inputs), DESTINATION), (*operands, out), strict=True)
+            (position, layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(position, array))
+            for position, array in zip((*self._positions(inputs), DESTINATION), (*operands, out), strict=True)
         ]
+        self._used = ConvAlgorithm.INVERTED_BOTTLENECK
         return LayoutCall(execution, arguments, self.scratch)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """The task, whatever the shapes."""
         fitted = self._fit(inputs[0].shape)
-        if fitted is None or not lies_channels_last(out):
+        if fitted is None or not is_nhwc(out):
             return False
         arrays = [*self._weights(inputs), (DESTINATION, out)]
-        for place, array in zip(self._places(inputs), self.operands(inputs), strict=True):
-            is_row_major = self._is_row_major(place, array)
-            arrays.append((place, np.ascontiguousarray(array) if is_row_major else as_channels_last(array)))
+        for position, array in zip(self._positions(inputs), self.operands(inputs), strict=True):
+            is_row_major = self._is_row_major(position, array)
+            arrays.append((position, np.ascontiguousarray(array) if is_row_major else as_nhwc(array)))
         fitted.plan.run(arrays, self.scratch)
+        self._used = ConvAlgorithm.INVERTED_BOTTLENECK
         return True
 
     # In a sequence
 
-    added_places = (_ADDED, _ADDED_LAST)
+    added_positions = (ADDED, LAST)
     """Where the task takes what is added to the sums and at last."""
 
     @property
-    def reads_row_major(self) -> bool:
+    def reads_nchw(self) -> bool:
         """Whether it reads X row-major."""
         return self._first is not None and self._first.is_of_picture
 
     @property
-    def constant_places(self) -> tuple[int, ...]:
+    def constant_positions(self) -> tuple[int, ...]:
         """Where the task takes weights and biases."""
-        return tuple(place + of for place, _ in self._stages for of in (0, 1))
+        return tuple(position + of for position, _ in self._stages for of in (0, 1))
 
     def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
-        """Weights and biases as the task reads them, with their places."""
+        """Weights and biases as the task reads them, with their positions."""
         return [*self._weights([None, *given]), *self._biases(given)]
 
     def _biases(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
         """Where the task takes biases, and those, of the inputs behind X."""
         stages = enumerate(self._stages)
-        return [(place + 1, bias_of(given[1 + 2 * index], kernel.constant_shape[0])) for index, (place, kernel) in stages]
+        return [(position + 1, bias_of(given[1 + 2 * index], kernel.constant_shape[0])) for index, (position, kernel) in stages]
 
     def _weights(self, inputs: Sequence[Any]) -> list[tuple[int, HostArray]]:
         """Where the task takes weights, and those."""
         if not self._panels:
             self._panels = [_weight(kernel, inputs[1 + 2 * index]) for index, (_, kernel) in enumerate(self._stages)]
-        return [(place, panels) for (place, _), panels in zip(self._stages, self._panels, strict=True)]
+        return [(position, panels) for (position, _), panels in zip(self._stages, self._panels, strict=True)]
 
-    def _places(self, inputs: Sequence[Any]) -> list[int]:
+    def _positions(self, inputs: Sequence[Any]) -> list[int]:
         """Where the task takes the operands."""
-        biases = [place + 1 for place, _ in self._stages]
-        places = [0, *(place for index, place in enumerate(biases) if inputs[2 + 2 * index] is not None)]
-        added = zip((_ADDED, _ADDED_LAST), inputs[1 + 2 * len(biases) :], strict=False)
-        return places + [place for place, value in added if value is not None]
+        biases = [position + 1 for position, _ in self._stages]
+        positions = [0, *(position for index, position in enumerate(biases) if inputs[2 + 2 * index] is not None)]
+        added = zip((ADDED, LAST), inputs[1 + 2 * len(biases) :], strict=False)
+        return positions + [position for position, value in added if value is not None]
 
-    def _is_row_major(self, place: int, array: HostArray) -> bool:
-        return array.ndim == 1 or (place == 0 and self.reads_row_major)
+    def _is_row_major(self, position: int, array: HostArray) -> bool:
+        return array.ndim == 1 or (position == X and self.reads_nchw)
 
-    def _wanted(self, place: int, array: HostArray) -> Any:
-        layout = contiguous if self._is_row_major(place, array) else channels_last
+    def _wanted(self, position: int, array: HostArray) -> Layout:
+        layout = contiguous if self._is_row_major(position, array) else channels_last
         return layout(array.shape, _FLOAT)
 
 
@@ -281,15 +279,12 @@ def _picture(stage: Stage, x_shape: tuple[int, ...]) -> Picture:
     return Picture(x_shape, shape[2:], stage.kernel.geometry.padding(x_shape, shape))
 
 
-def _weight(kernel: PointwiseKernel | DepthwiseKernel | StemKernel, weight: Any) -> HostArray:
+def _weight(kernel: PointwiseKernel | DepthwiseKernel | FewInputChannelsKernel, weight: Any) -> HostArray:
     """A stage's in panels."""
     packed = kernel.weight_of(weight)
-    return in_panels(kernel.restore(packed), kernel.constant_shape[0]) if isinstance(kernel, StemKernel) else packed
-
-
-def _name(place: int) -> int:
-    """Argument of a place: those that copies are made for have oneDNN's names, others none of them."""
-    return {0: Argument.SRC, DESTINATION: Argument.DST}.get(place, 10_000 + place)
+    if not isinstance(kernel, FewInputChannelsKernel):
+        return packed
+    return pack_panels(kernel.unpack_weight(packed), kernel.constant_shape[0])
 
 
 def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], *, has_added: bool) -> Stage | None:
@@ -301,13 +296,11 @@ def stage_of(kernel: Any, x_shape: tuple[int, ...], out_shape: tuple[int, ...], 
         out_shape: of its result.
         has_added: whether a tensor is added to its sums or at last.
     """
-    if not isinstance(kernel, PointwiseKernel | DepthwiseKernel | StemKernel) or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
+    is_stage = isinstance(kernel, PointwiseKernel | DepthwiseKernel | FewInputChannelsKernel)
+    if not is_stage or len(x_shape) != 4 or 0 in (*x_shape, *out_shape):
         return None
-    is_small = kernel.work(x_shape, kernel.constant_shape) < MINIMUM_FUSED_WORK
-    if is_small and not kernel.is_packed and not is_loaded():
-        return None  # What is as small is computed sooner than the library is loaded.
     padding = kernel.geometry.padding(x_shape, kernel.constant_shape)
     lines = x_shape[1] * kernel.constant_shape[2]
-    if min(*padding.begins, *padding.ends) < 0 or (isinstance(kernel, StemKernel) and lines > MOST_LINES):
+    if min(*padding.begins, *padding.ends) < 0 or (isinstance(kernel, FewInputChannelsKernel) and lines > DEPTHWISE_LINES):
         return None
     return Stage(kernel, x_shape, out_shape, has_added)

@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform import libraries
 
 from .bound import Writer
 
-__all__ = ["ACTIVATION_WORK", "MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "threads_for"]
+__all__ = ["ACTIVATION_WORK", "MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "team_for", "threads_for"]
 
 MIN_ELEMENTS = 1 << 9
 """Elements below which NumPy is not much slower, and no compiled kernel is loaded."""
@@ -43,9 +43,19 @@ def are_floats(arrays: Sequence[Any]) -> bool:
     return all(array is None or array.dtype == _FLOAT for array in arrays)
 
 
-def threads_for(elements: int) -> int:
-    """Threads for so many elements of a few instructions each."""
-    return max(1, min(libraries.thread_count(), elements // ELEMENTS_PER_THREAD))
+def threads_for(work: int, per_thread: int = ELEMENTS_PER_THREAD) -> int:
+    """Threads for some work: one more for each ``per_thread``, as many as there are at most.
+
+    Args:
+        work: elements of a few instructions each, or whatever ``per_thread`` counts.
+        per_thread: how much takes as long as waking a thread up.
+    """
+    return max(1, min(libraries.thread_count(), work // per_thread))
+
+
+def team_for(work: int, least: int) -> int:
+    """All threads for at least so much work, one for less: for tasks whose threads share one input."""
+    return libraries.thread_count() if work >= least else 1
 
 
 class TaskWriter:

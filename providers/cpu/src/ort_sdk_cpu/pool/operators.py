@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
-from ort_sdk_cpu.conv.padding import padder
+from ort_sdk_cpu.conv.small.padding import padder
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task

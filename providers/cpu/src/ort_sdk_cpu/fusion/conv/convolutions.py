@@ -84,7 +84,7 @@ def _can_join(program: FusibleProgram, run: Sequence[_Convolution], each: _Convo
     if not all(hasattr(one.kernel, "fitted") and len(program.values[one.x].shape) == PICTURE_RANK for one in joined):
         return False
     made = {one.output for one in run}
-    if each.kernel.reads_row_major and each.x in made:
+    if each.kernel.reads_nchw and each.x in made:
         return False
     own = {position for one in joined for position in one.positions}
     others = {reader for value in made for reader in program.readers.get(value, ())} - own
@@ -92,7 +92,7 @@ def _can_join(program: FusibleProgram, run: Sequence[_Convolution], each: _Convo
 
 
 def _sequence(program: FusibleProgram, run: Sequence[_Convolution]) -> FusedSteps:
-    from ort_sdk_cpu.conv.sequence import ConvolutionSequence, Member
+    from .sequence import ConvolutionSequence, Member
 
     positions = {position for each in run for position in each.positions}
     made = {each.output for each in run}

@@ -1,4 +1,4 @@
-"""What kernels over oneDNN's channels-last primitives share: which call for which arrays, and what to do where there is none."""
+"""What kernels on channels-last data share: which call for which arrays, and what to do where there is none."""
 
 from __future__ import annotations
 
@@ -37,33 +37,43 @@ class ArraysCall(Protocol):
 
 
 class ChannelsLastKernel(OpKernel):
-    """A node computed by a primitive that wants (N, C, *spatial) in memory as (N, *spatial, C), and leaves its result so.
+    """A node computed by something that wants (N, C, *spatial) in memory as (N, *spatial, C), and leaves its result so.
 
     Args:
         info: the node.
-        kernel: computes the node where oneDNN has no fast primitive.
+        fallback: computes the node where that does not.
     """
 
     binds_any_layout = True
+    _used: Any = None
+    """Name of the algorithm used last, or the fallback."""
+    _algorithm_of_fallback: str | None = None
+    """How the fallback computes step by step."""
     _input_rule: Any = None
     """What the node's inputs have to be; kernels of several nodes have none of their own."""
 
-    def __init__(self, info: KernelInfo, kernel: Any) -> None:
-        self._kernel = kernel
-        self._input_rule = getattr(kernel, "input_rule", None)
-        self.deterministic = kernel.deterministic
-        self.shape_inputs = kernel.shape_inputs
-        self.contents_from_shapes = kernel.contents_from_shapes
+    def __init__(self, info: KernelInfo, fallback: Any) -> None:
+        self._fallback = fallback
+        self._input_rule = getattr(fallback, "input_rule", None)
+        self.deterministic = fallback.deterministic
+        self.shape_inputs = fallback.shape_inputs
+        self.contents_from_shapes = fallback.contents_from_shapes
         self.scratch = scratch_of(info)
         self._calls = threading.local()
         self._results = ResultMemory()
         self._varies = False
         """Whether shapes vary, and the kernel needs nothing made for them."""
 
+    @property
+    def algorithm(self) -> str | None:
+        """The algorithm used or bound last; None before shapes are known, and of kernels that have one only."""
+        used = self._used
+        return used if used is None or isinstance(used, str) else getattr(used, "algorithm", None)
+
     # What a kernel says
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-        """Shape of the output, if oneDNN shall compute it; None leaves it to the other kernel."""
+        """Shape of the output, if it shall be computed here; None leaves it to the fallback."""
         raise NotImplementedError
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
@@ -76,7 +86,7 @@ class ChannelsLastKernel(OpKernel):
         raise NotImplementedError
 
     def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
-        """The call that reads operands like these and writes an output like this; None if oneDNN has none that is fast."""
+        """The call that reads operands like these and writes an output like this; None if there is none that is fast."""
         raise NotImplementedError
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
@@ -90,18 +100,22 @@ class ChannelsLastKernel(OpKernel):
     """Whether ``finish`` does something."""
 
     is_packed = False
-    """Whether an input was packed, so that the other kernel cannot read it."""
+    """Whether an input was packed, so that the fallback cannot read it."""
 
     def plain_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The inputs as the other kernel wants them."""
+        """The inputs as the fallback wants them."""
         return inputs
 
     # Step by step
 
     def compute(self, *inputs: Any) -> Any:
-        """A new array; channels last if oneDNN computed it."""
+        """A new array; channels last unless the fallback computed it."""
         result = self.computed(inputs)
-        return self._kernel.compute(*self.plain_inputs(inputs)) if result is None else result
+        return self._computed_otherwise(inputs) if result is None else result
+
+    def _computed_otherwise(self, inputs: Sequence[Any]) -> Any:
+        self._used = self._algorithm_of_fallback
+        return self._fallback.compute(*self.plain_inputs(inputs))
 
     def _check(self, inputs: Sequence[Any]) -> None:
         """Refuse inputs that the operator does not allow: those beside X are not looked at again."""
@@ -109,7 +123,7 @@ class ChannelsLastKernel(OpKernel):
             self._input_rule.check(inputs)
 
     def computed(self, inputs: Sequence[Any]) -> HostArray | None:
-        """A new array; None if the other kernel has to compute it."""
+        """A new array; None if the fallback has to compute it."""
         self._check(inputs)
         shape = self.output_shape(inputs)
         if shape is None:
@@ -124,13 +138,13 @@ class ChannelsLastKernel(OpKernel):
         return self._results.empty((shape[0], *shape[2:], shape[1])).transpose(0, rank - 1, *range(1, rank - 1))
 
     def write(self, inputs: Sequence[Any], out: HostArray) -> bool:
-        """Compute into an output; returns whether oneDNN can."""
+        """Compute into an output; returns whether this can."""
         if self._varies and self.write_varying(inputs, out):
             self.finish(inputs, out)
             return True
         operands = [readable(array) for array in self.operands(inputs)]
         key = (*((array.shape, array.strides, array.dtype) for array in operands), out.strides)
-        calls: dict[Any, ArraysCall | None] = self._calls.__dict__
+        calls: dict[Any, tuple[ArraysCall | None, Any]] = self._calls.__dict__
         if key not in calls:
             if len(calls) >= FEW_SHAPES and self.write_varying(inputs, out):
                 self._varies = True
@@ -138,8 +152,9 @@ class ChannelsLastKernel(OpKernel):
                 return True
             while len(calls) >= KEPT_CALLS:
                 del calls[next(iter(calls))]
-            calls[key] = self.make_call(inputs, operands, out)
-        call = calls[key]
+            call = self.make_call(inputs, operands, out)
+            calls[key] = (call, self._used)
+        call, self._used = calls[key]
         if call is None:
             return False
         call.run(*operands, out)
@@ -149,7 +164,7 @@ class ChannelsLastKernel(OpKernel):
     # In programs
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
-        """A call that reads the inputs' slots and writes into the output's array, whose axes may lie in any order."""
+        """A call that reads the inputs' slots and writes into the output's array, of any layout."""
         if not all(slot.is_fixed for slot in (*inputs, outputs[0])):
             return self._slot_call(inputs, outputs[0], self._other(inputs, outputs))
         arrays = [slot.array for slot in inputs]
@@ -157,7 +172,7 @@ class ChannelsLastKernel(OpKernel):
         return self.fixed(arrays, outputs[0].array) or self._other(inputs, outputs)
 
     def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
-        """The call on arrays that stay the same; None if oneDNN does not compute it."""
+        """The call on arrays that stay the same; None if the fallback has to compute it."""
         if self.output_shape(inputs) is None:
             return None
         operands = self.operands(inputs)
@@ -210,28 +225,29 @@ class ChannelsLastKernel(OpKernel):
         call = self.make_call(arrays, operands, output.array)
         varying = [slot for slot in (*inputs, output) if not slot.is_fixed and slot.array is not None]
         slots, used = {id(slot.array): slot for slot in varying}, (*operands, output.array)
-        places = [place for place, array in enumerate(used) if id(array) in slots]
-        if not isinstance(call, LayoutCall) or not len(places) == len(slots) == len(varying):
+        positions = [position for position, array in enumerate(used) if id(array) in slots]
+        if not isinstance(call, LayoutCall) or not len(positions) == len(slots) == len(varying):
             return None
-        run = call.aimed(places, *used)
-        return None if run is None else _AimedCall(run, [slots[id(used[place])] for place in places])
+        run = call.aimed(positions, *used)
+        return None if run is None else _AimedCall(run, [slots[id(used[position])] for position in positions])
 
     def _other(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Call:
-        """The other kernel's call. It is bound only if all is as it wants it."""
+        """The fallback's call. It is bound only if all is as it wants it."""
         output = outputs[0]
         is_row_major = not output.is_fixed or output.array.flags.c_contiguous
-        if is_row_major and not self.is_packed and hasattr(self._kernel, "bind"):
-            call: Call = self._kernel.bind(inputs, outputs)
+        if is_row_major and not self.is_packed and hasattr(self._fallback, "bind"):
+            call: Call = self._fallback.bind(inputs, outputs)
+            self._used = self._fallback
             return call
 
         def compute() -> None:
-            np.copyto(output.array, self._kernel.compute(*self.plain_inputs([slot.array for slot in inputs])))
+            np.copyto(output.array, self._computed_otherwise([slot.array for slot in inputs]))
 
         return compute
 
 
 class _AimedCall:
-    """A call on the arrays of slots, as long as they lie as they did.
+    """A call on the arrays of slots, as long as their layouts stay.
 
     Args:
         run: takes the arrays.
@@ -253,7 +269,7 @@ class _AimedCall:
 
 
 def readable(array: HostArray) -> HostArray:
-    """The array, or a copy of it that oneDNN can read."""
+    """The array, or a copy of it whose layout can be described."""
     if array.flags.aligned and (array.flags.c_contiguous or is_channels_last(array)):
         return array
     return array if layout_of(array) is not None else np.array(array, order="C")

@@ -22,6 +22,7 @@ __all__ = [
     "contiguous",
     "empty_channels_last",
     "is_channels_last",
+    "is_nhwc",
     "layout_of",
     "row_major_strides",
 ]
@@ -93,6 +94,14 @@ def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def empty_channels_last(shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
     """A new array (N, C, *spatial) that is (N, *spatial, C) in memory."""
     return np.moveaxis(np.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+
+
+_TO_NHWC = {rank: (0, *range(2, rank), 1) for rank in range(2, 9)}
+
+
+def is_nhwc(array: HostArray) -> bool:
+    """Whether (N, C, *spatial) is (N, *spatial, C) in memory, without gaps; of one channel or pixel it is NCHW at once."""
+    return array.transpose(_TO_NHWC[array.ndim]).flags.c_contiguous
 
 
 def is_channels_last(array: HostArray) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled tasks in the place of oneDNN's primitives: on arrays set by argument, with working memory of the thread."""
+"""Compiled tasks behind a ``LayoutCall``: on arrays set by argument, with workspace of the thread."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ class TaskExecution:
 
     Args:
         call: the task with all that does not change.
-        places: argument → where the task takes its address.
+        places: argument → position of its address among the task's arguments; None: arguments are positions.
         scratch: gives working memory.
         work: where the task takes the address of working memory, and bytes of it; no bytes: nowhere.
     """
 
-    def __init__(self, call: TaskCall, places: Mapping[int, int], scratch: Scratch, work: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, call: TaskCall, places: Mapping[int, int] | None, scratch: Scratch, work: tuple[int, int] = (0, 0)
+    ) -> None:
         self._call, self._places = call, places
         self._work_place, work_bytes = work
         self._work = ToldMemory(scratch, "task", work_bytes) if work_bytes else None
@@ -35,7 +37,7 @@ class TaskExecution:
         """Use an array's memory for an argument; it is kept alive."""
         if self._arrays.get(argument) is not array:
             self._arrays[argument] = array
-            self._call.point(self._places[argument], array)
+            self._call.point(argument if self._places is None else self._places[argument], array)
 
     def forget(self, argument: int) -> None:
         """Keep an argument's array alive no longer; it must be set before the next call."""

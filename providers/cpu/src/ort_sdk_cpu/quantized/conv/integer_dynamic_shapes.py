@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.conv.dynamic_shapes import VaryingConvolution, varying_convolution
 from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.conv.im2row.dynamic_shapes import DynamicConvolution, dynamic_convolution
 from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.kernel.task_writer import threads_for
@@ -72,9 +72,9 @@ class VaryingSums:
         return True
 
     @functools.cached_property
-    def _convolve(self) -> VaryingConvolution | None:
+    def _convolve(self) -> DynamicConvolution | None:
         """The convolution in float32."""
-        return varying_convolution(self._geometry, self._weight().astype(_FLOAT), (), self._scratch)
+        return dynamic_convolution(self._geometry, self._weight().astype(_FLOAT), (), self._scratch)
 
     def _centred(self, x: HostArray, zero_point: HostArray) -> HostArray:
         """X less its zero point, float32, channels last."""

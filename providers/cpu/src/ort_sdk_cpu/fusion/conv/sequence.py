@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk_cpu.conv.direct import DESTINATION, WORK, TaskPlan, as_nhwc, cached
 from ort_sdk_cpu.jit.extents.bounds import check_words, memory_of
 from ort_sdk_cpu.jit.task import WORD, task_address
 from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, run_sequence
@@ -22,8 +23,6 @@ from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
-
-from .direct import DESTINATION, WORK, TaskPlan, as_channels_last, kept
 
 __all__ = ["ConvolutionSequence", "Member"]
 
@@ -46,12 +45,12 @@ class Member:
     __slots__ = ("arrays", "constants", "kernel", "output", "values")
 
     def __init__(self, kernel: Any, given: Sequence[int], output: int) -> None:
-        count = len(kernel.constant_places)
-        added = zip(kernel.added_places, given[1 + count :], strict=False)
+        count = len(kernel.constant_positions)
+        added = zip(kernel.added_positions, given[1 + count :], strict=False)
         self.kernel, self.output = kernel, output
         self.constants = tuple(given[1 : 1 + count])
         """Numbers of weights and biases."""
-        self.values = [(0, given[0]), *((place, index) for place, index in added if index)]
+        self.values = [(0, given[0]), *((position, index) for position, index in added if index)]
         """Where the task takes what is no constant, and its number; X first."""
         self.arrays = [*self.values, (DESTINATION, output)]
         """The same, and its result."""
@@ -104,7 +103,7 @@ class ConvolutionSequence:
         if any(value.dtype != _FLOAT or value.ndim != 4 for value in values):
             return NotImplemented
         threads, shapes = libraries.thread_count(), tuple([value.shape for value in values])
-        made = kept(self._made, (threads, *shapes), lambda: self._words_for(inputs, threads), self._most_shapes)
+        made = cached(self._made, (threads, *shapes), lambda: self._words_for(inputs, threads), self._most_shapes)
         if made is None:
             return NotImplemented
         outs = [self._new_output(shape) for shape in made.out_shapes]
@@ -120,11 +119,11 @@ class ConvolutionSequence:
         words = made.words.copy()
         words[made.inside] += self._scratch.address(WORKING_MEMORY, made.inside_bytes)
         words[made.work] = self._scratch.address("task", made.work_bytes)
-        lying: dict[tuple[int, bool], HostArray] = {}
+        arranged: dict[tuple[int, bool], HostArray] = {}
         for word, key in made.outside:
-            if key not in lying:
-                lying[key] = np.ascontiguousarray(arrays[key[0]]) if key[1] else as_channels_last(arrays[key[0]])
-            words[word] = address_of(lying[key])
+            if key not in arranged:
+                arranged[key] = np.ascontiguousarray(arrays[key[0]]) if key[1] else as_nhwc(arrays[key[0]])
+            words[word] = address_of(arranged[key])
         run_sequence(words, threads)
 
     def _new_output(self, shape: tuple[int, ...]) -> HostArray:
@@ -147,21 +146,21 @@ class ConvolutionSequence:
         words = np.zeros(starts[-1], np.int64)
         steps = [(WORD * start, at > 0) for at, start in enumerate(starts[:-1])]
         words[: starts[0]] = (len(plans), threads, 0, 0, *(word for step in steps for word in step))
-        places, inside_bytes = self._room.places(shapes)
+        offsets, inside_bytes = self._room.offsets(shapes)
         inside, outside = [], []
         work_bytes = max(plan.work_bytes // plan.threads for plan in plans) * threads
         for at, (member, plan, start) in enumerate(zip(self._members, plans, starts[:-1], strict=True)):
             arguments = list(plan.arguments)
-            memory = {place: memory_of(array) for place, array in self._weights[at]}
-            for place, array in self._weights[at]:
-                arguments[place] = address_of(array)
-            for place, index in member.arrays:
-                memory[place] = (0, math.prod(shapes[index]) * _FLOAT.itemsize, True)
-                if index in places:
-                    arguments[place] = places[index]
-                    inside.append(start + 1 + place)
+            memory = {position: memory_of(array) for position, array in self._weights[at]}
+            for position, array in self._weights[at]:
+                arguments[position] = address_of(array)
+            for position, index in member.arrays:
+                memory[position] = (0, math.prod(shapes[index]) * _FLOAT.itemsize, True)
+                if index in offsets:
+                    arguments[position] = offsets[index]
+                    inside.append(start + 1 + position)
                 else:
-                    outside.append((start + 1 + place, (index, place == 0 and member.kernel.reads_row_major)))
+                    outside.append((start + 1 + position, (index, position == 0 and member.kernel.reads_nchw)))
             pack, code = _packer(plan.module, plan.name, plan.kinds)
             memory[WORK] = (0, work_bytes, True)
             check_words(plan.module, plan.name, arguments, threads, memory)
@@ -174,7 +173,7 @@ class ConvolutionSequence:
 def _constants_of(member: Member, arrays: Mapping[int, Any]) -> list[tuple[int, HostArray]]:
     """Where a task takes its weights and biases, and those."""
     given = [arrays[index] if index else None for index in member.constants]
-    return [(place, array) for place, array in member.kernel.constant_arrays(given) if array is not None]
+    return [(position, array) for position, array in member.kernel.constant_arrays(given) if array is not None]
 
 
 class _Room:
@@ -194,27 +193,27 @@ class _Room:
         ]
         """What is made, whether that lies elsewhere, and what is read for the last time."""
 
-    def places(self, shapes: Mapping[int, tuple[int, ...]]) -> tuple[dict[int, int], int]:
+    def offsets(self, shapes: Mapping[int, tuple[int, ...]]) -> tuple[dict[int, int], int]:
         """Number of a value → bytes from the begin; and bytes of all.
 
         Args:
             shapes: of all values.
         """
-        places: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         free: list[tuple[int, int]] = []
         nbytes = 0
         for made, is_elsewhere, ended in self._steps:
             if not is_elsewhere:
                 wanted = _room_of(shapes[made])
-                size, place = min((room for room in free if room[0] >= wanted), default=(0, nbytes))
+                size, position = min((room for room in free if room[0] >= wanted), default=(0, nbytes))
                 if size:
-                    free.remove((size, place))
-                    free.append((size - wanted, place + wanted))
+                    free.remove((size, position))
+                    free.append((size - wanted, position + wanted))
                 else:
                     nbytes += wanted
-                places[made] = place
-            free += [(_room_of(shapes[index]), places[index]) for index in ended]
-        return places, nbytes
+                offsets[made] = position
+            free += [(_room_of(shapes[index]), offsets[index]) for index in ended]
+        return offsets, nbytes
 
 
 def _room_of(shape: tuple[int, ...]) -> int:

@@ -16,6 +16,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import tiled
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.conv.select import ConvAlgorithm, choose_dynamic
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
@@ -25,14 +27,11 @@ from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.platform import libraries
-
-from .geometry import ConvGeometry
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
 
-__all__ = ["VaryingConvolution", "varying_convolution"]
+__all__ = ["DynamicConvolution", "dynamic_convolution"]
 
 WORK_PER_THREAD = 1 << 17
 """Multiplications that are worth another thread."""
@@ -47,9 +46,6 @@ _HALF = 0.5
 _DEPTHWISE_KINDS = frozenset({ActivationKind.LEAKY_RELU, ActivationKind.CLIP})
 """What the task ``depthwise`` does to its sums."""
 
-VaryingConvolution = Callable[[HostArray, "HostArray | None", "HostArray | None", HostArray], bool]
-"""``convolve(x, bias, added, out)`` writes activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
-
 
 class _Convolution(Protocol):
     """A convolution and an activation that is part of it."""
@@ -61,9 +57,9 @@ class _Convolution(Protocol):
         """Convolve (N, *spatial, C) without gaps; False if this cannot."""
 
 
-def varying_convolution(
+def dynamic_convolution(
     geometry: ConvGeometry, weight: HostArray, activations: Sequence[Activation], scratch: Scratch
-) -> VaryingConvolution | None:
+) -> DynamicConvolution | None:
     """What convolves inputs of every shape; None if no task does.
 
     Args:
@@ -72,27 +68,14 @@ def varying_convolution(
         activations: what follows.
         scratch: working memory.
     """
-    if len(activations) > 1 or weight.ndim > 4 or not libraries.numba().is_usable:
+    algorithm = choose_dynamic(geometry, weight.shape, activations)
+    if algorithm is None:
         return None
     activation = activations[0] if activations else IDENTITY
-    convolve = _convolution(geometry, weight, activation, scratch)
-    if convolve is None or not (activation == IDENTITY or convolve.includes(activation) or _is_in_place(activation)):
+    convolve = _KINDS_OF[algorithm](geometry, weight, scratch, activation)
+    if not (activation == IDENTITY or convolve.includes(activation) or _is_in_place(activation)):
         return None
-    return _Varying(activation, convolve)
-
-
-def _convolution(geometry: ConvGeometry, weight: HostArray, activation: Activation, scratch: Scratch) -> _Convolution | None:
-    if geometry.groups == 1:
-        if geometry.transpose is not None:
-            steps = tuple(geometry.windows.per_axis("strides", weight.ndim - 2, 1))
-            kind = _Spread if weight.shape[2:] == steps else _Overlapping
-            return kind(geometry, weight, scratch, activation)
-        covers_all = not any(geometry.windows.pads or ()) and set(geometry.windows.strides or (1,)) == {1}
-        is_pointwise = covers_all and math.prod(weight.shape[2:]) == 1
-        return _Pointwise(weight, scratch, activation) if is_pointwise else _Dense(geometry, weight, scratch, activation)
-    if weight.shape[1] == 1 and geometry.groups == weight.shape[0] and geometry.transpose is None:
-        return _Depthwise(geometry, weight, activation)
-    return None
+    return DynamicConvolution(algorithm, activation, convolve)
 
 
 def _clip(activation: Activation, out: HostArray) -> None:
@@ -134,21 +117,22 @@ def _is_in_place(activation: Activation) -> bool:
     return activation.kind in _IN_PLACE and (activation.kind != ActivationKind.HARD_SWISH or is_standard)
 
 
-class _Varying:
+class DynamicConvolution:
     """A convolution and what follows it.
 
     Args:
+        algorithm: of the convolution.
         activation: what follows.
         convolve: the convolution.
     """
 
-    def __init__(self, activation: Activation, convolve: _Convolution) -> None:
-        self._convolve = convolve
+    def __init__(self, algorithm: ConvAlgorithm, activation: Activation, convolve: _Convolution) -> None:
+        self.algorithm, self._convolve = algorithm, convolve
         self._activation = None if activation == IDENTITY or convolve.includes(activation) else activation
         self._can_add = activation == IDENTITY or self._activation is not None
 
     def __call__(self, x: HostArray, bias: HostArray | None, added: HostArray | None, out: HostArray) -> bool:
-        """As ``VaryingConvolution``."""
+        """Write activation(Conv(x) + bias + added); False if it cannot for arrays like these."""
         to_end = (0, *range(2, x.ndim), 1)
         target = out.transpose(to_end)
         if not target.flags.c_contiguous or not (added is None or self._can_add):
@@ -184,7 +168,7 @@ class _Axes:
         return cls(*sizes, both(windows.strides), both(windows.dilations), both(windows.pads_begin, 0))
 
 
-class _OverProduct:
+class _OverGemm:
     """What convolutions over products share: activations of theirs."""
 
     def includes(self, activation: Activation) -> bool:
@@ -195,10 +179,10 @@ class _OverProduct:
         return activation if self.includes(activation) else IDENTITY
 
 
-class _Pointwise(_OverProduct):
+class _Pointwise(_OverGemm):
     """Windows of one element: a product of matrices."""
 
-    def __init__(self, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
+    def __init__(self, _geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
         self._product = GemmFunction(BLayout(inner, columns), scratch, activation=self._epilogue(activation))
@@ -209,7 +193,7 @@ class _Pointwise(_OverProduct):
         return True
 
 
-class _Dense(_OverProduct):
+class _Im2row(_OverGemm):
     """Any windows: the rows of pictures under a row of windows are laid side by side, so that each window is without gaps."""
 
     def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
@@ -282,7 +266,7 @@ def _from(array: HostArray, nbytes: int) -> HostArray:
     return flat[nbytes // _FLOAT_BYTES :]
 
 
-class _Spread(_OverProduct):
+class _TransposedApart(_OverGemm):
     """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
 
     def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
@@ -309,7 +293,7 @@ class _Spread(_OverProduct):
         return True
 
 
-class _Overlapping(_OverProduct):
+class _TransposedOverlapping(_OverGemm):
     """ConvTranspose whose windows overlap: each element of the input and those before it make as many as a step is long."""
 
     def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
@@ -356,7 +340,7 @@ class _Overlapping(_OverProduct):
 class _Depthwise:
     """One filter per channel."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, activation: Activation) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, _scratch: Scratch, activation: Activation) -> None:
         self._geometry, self._kernel = geometry, weight.shape[2:]
         self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
         epilogue = activation if self.includes(activation) else IDENTITY
@@ -371,7 +355,7 @@ class _Depthwise:
         axes = _Axes.of(self._geometry, self._kernel, x)
         sizes = (*axes.size, *axes.kernel, *axes.out, *axes.strides, *axes.dilations, *axes.begins)
         work = out.size * math.prod(axes.kernel)
-        threads = max(1, min(libraries.thread_count(), work // WORK_PER_THREAD))
+        threads = threads_for(work, WORK_PER_THREAD)
         _depthwise()(threads, x, self._filters, bias, out, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
         return True
 
@@ -381,3 +365,12 @@ def _depthwise() -> TaskFunction:
     from ort_sdk_cpu.jit.task import task_function
 
     return task_function("depthwise", "depthwise", _KINDS)
+
+
+_KINDS_OF: dict[ConvAlgorithm, Callable[[ConvGeometry, HostArray, Scratch, Activation], _Convolution]] = {
+    ConvAlgorithm.DYNAMIC_POINTWISE: _Pointwise,
+    ConvAlgorithm.DYNAMIC_IM2ROW: _Im2row,
+    ConvAlgorithm.DYNAMIC_DEPTHWISE: _Depthwise,
+    ConvAlgorithm.DYNAMIC_TRANSPOSED_APART: _TransposedApart,
+    ConvAlgorithm.DYNAMIC_TRANSPOSED_OVERLAPPING: _TransposedOverlapping,
+}

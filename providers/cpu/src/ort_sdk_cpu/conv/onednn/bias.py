@@ -1,13 +1,11 @@
 """ConvTranspose of many weights by oneDNN, its bias added afterwards.
 
-Where oneDNN reads weights of a strided transposed convolution in pieces of their input channels, it adds the bias wrongly (3.2:
-kernels of 4 x 4 in steps of 4, or 3 x 3 in steps of 2, with 256 and more channels).
+Some of them it adds wrongly: ``conv.select`` says which.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,43 +15,30 @@ import numpy as np
 from ort_sdk.api import Array, ExecutionProvider, HostArray, KernelInfo, tensor_type
 from ort_sdk.api import TensorElementType as Element
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram
+from ort_sdk_cpu.conv.select import ConvAlgorithm
 from ort_sdk_cpu.elementwise.activation import InPlace
-from ort_sdk_cpu.kernel.layouts.call import LayoutCall
+from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 
-from .onednn import ConvKernel
-from .onednn_tiled_1d import PiecedCall
+from .kernel import OneDnnConvKernel
 
-__all__ = ["BiasApartKernel", "needs_bias_apart"]
+__all__ = ["BiasApartKernel"]
 
 WEIGHT, BIAS = 1, 2
-LEAST_CHANNELS = 64
-"""Input channels of a group up to which there is one piece."""
-LEAST_WEIGHTS = 1 << 15
-"""Elements of a weight that are read at once whatever the size of the caches."""
 
 
-def needs_bias_apart(info: KernelInfo) -> bool:
-    """Whether oneDNN's result with a bias may be wrong for a ConvTranspose node."""
-    if not info.has_input(BIAS) or max(info.attribute("strides", None) or (1,)) == 1:
-        return False
-    weight = info.constants.get(WEIGHT)
-    if weight is None:
-        return True
-    channels = weight.shape[0] // int(info.attribute("group", 1))
-    return channels > LEAST_CHANNELS and math.prod(weight.shape) > LEAST_WEIGHTS
-
-
-class BiasApartKernel(ConvKernel):
+class BiasApartKernel(OneDnnConvKernel):
     """ConvTranspose by a primitive without bias; in programs, an Add follows, which is joined with what comes then.
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
+        fallback: computes what this does not.
         activate: see ``ConvKernel``.
     """
 
-    def __init__(self, info: KernelInfo, kernel: Any, activate: InPlace | None) -> None:
-        super().__init__(info, kernel, activate)
+    own_algorithm = ConvAlgorithm.ONEDNN_BIAS_APART
+
+    def __init__(self, info: KernelInfo, fallback: Any, activate: InPlace | None) -> None:
+        super().__init__(info, fallback, activate)
         self.has_finish, self._has_bias = True, False
         self._expected = self._expected_variant()
         self._provider: ExecutionProvider | None = info.execution_provider
@@ -62,7 +47,7 @@ class BiasApartKernel(ConvKernel):
         """X, and W unless it is constant."""
         return super().operands(inputs[:BIAS])
 
-    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> LayoutCall | PiecedCall | None:
+    def make_call(self, inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> ArraysCall | None:
         """The primitive on arrays of these layouts."""
         return super().make_call(inputs[:BIAS], operands, out)
 
@@ -86,7 +71,7 @@ class BiasApartKernel(ConvKernel):
         return [program.launch("Add", kernel, [sums, program.constant(bias)])]
 
     def _computes(self, program: ExpandingProgram, inputs: Sequence[int]) -> bool:
-        """Whether oneDNN computes inputs of this shape; the other kernel does not add in two steps, or refuses the bias."""
+        """Whether oneDNN computes inputs of this shape; the fallback does not add in two steps, or refuses the bias."""
         if not program.abstract_value(inputs[0]).shape_known:
             return False
         shape = self.output_shape([program.value(inputs[0]), program.value(inputs[WEIGHT])])

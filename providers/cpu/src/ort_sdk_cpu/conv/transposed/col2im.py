@@ -1,4 +1,4 @@
-"""ConvTranspose into a few channels: a compiled task keeps the windows of some rows, and adds them up where they overlap."""
+"""ConvTranspose into a few channels: GEMM into the windows of some rows, and col2im, which adds them up where they overlap."""
 
 from __future__ import annotations
 
@@ -9,81 +9,45 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo
+from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.conv.geometry import ConvGeometry
+from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
+from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.kernel.task_writer import team_for
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
-from ort_sdk_cpu.platform import libraries
 
-from .conv_1d import FLOAT, WEIGHT, SignalConvKernel
-from .geometry import ConvGeometry
-from .transposed_gemm import FEW_OUTPUTS
+__all__ = ["Col2imKernel"]
 
-__all__ = ["SpreadWindowsKernel", "with_spread_windows"]
-
-MOST_TAPS = 1024
-"""Elements of a window and its channels, for each of which numbers of some rows are kept."""
 BLOCK, LANES = 32, 16
 """Pixels of a tile, numbers of a vector."""
 MOST_BLOCKS = 8
 """Tiles of a row that are kept at once."""
 MOST_KEPT_BYTES = 1 << 17
 """Numbers that are kept of some rows: as many as stay in the second cache."""
-TEAM_PRODUCTS = 1 << 18
+TEAM_WORK = 1 << 18
 """Multiplications from which on a team is worth it."""
 MODULE = TASK = "spread_windows"
 _X, _MATRIX, _BIAS, _Y, _WORK = range(5)
 _X_STEPS = 18
 
 
-def with_spread_windows(info: KernelInfo, make_usual: Callable[[], Any]) -> SpreadWindowsKernel | None:
-    """The kernel over the task; None if the node is no such convolution.
-
-    Args:
-        info: a ConvTranspose node.
-        make_usual: makes the kernel that computes inputs this does not.
-    """
-    weight = info.constants.get(WEIGHT)
-    if weight is None or len(weight.shape) not in {3, 4} or not libraries.numba().is_usable:
-        return None
-    _, outputs, *window = weight.shape
-    if not 0 < outputs <= FEW_OUTPUTS or not 0 < outputs * math.prod(window) <= MOST_TAPS:
-        return None
-    try:
-        geometry = ConvGeometry.of(info)
-        dilations = geometry.windows.per_axis("dilations", len(window), 1)
-    except (InvalidArgument, InvalidGraph):
-        return None  # The other kernel says so when it is run.
-    if geometry.groups != 1 or set(dilations) != {1}:
-        return None
-    return SpreadWindowsKernel(info, make_usual, geometry, tuple(weight.shape))
-
-
-class SpreadWindowsKernel(SignalConvKernel):
+class Col2imKernel(SpecializedConvKernel):
     """Y[n, m, i * down + k - top, j * across + l - left] is bias[m] + sums over c of X[n, c, i, j] * W[c, m, k, l], added up.
 
-    Args:
-        info: the node.
-        make_usual: makes the kernel that computes what this does not.
-        geometry: where windows lie.
-        shape: of W.
+    Arguments as for ``SpecializedConvKernel``.
     """
 
-    def __init__(self, info: KernelInfo, make_usual: Callable[[], Any], geometry: ConvGeometry, shape: tuple[int, ...]) -> None:
-        super().__init__(info, make_usual, shape[1], 0)
-        self._geometry, self._shape = geometry, shape
+    own_algorithm = ConvAlgorithm.TRANSPOSED_COL2IM
+
+    def __init__(self, info: KernelInfo, make_general: Callable[[], Any], problem: ConvProblem) -> None:
+        super().__init__(info, make_general, problem)
         self._planned: tuple[tuple[int, ...], _Plan | None] | None = None
 
-    def compute(self, *inputs: Any) -> Any:
-        """A new array (N, M, *size), row-major."""
-        self._check(inputs)
-        x = inputs[0]
-        if not self._takes(x):
-            return self._compute_usual(inputs)
-        out = np.empty(self._geometry.output_shape(x.shape, self._shape), FLOAT)
-        self._product(x)(x, *self._constants(inputs), out)
-        return out
+    def _new_output(self, x: HostArray) -> HostArray:
+        return np.empty(self._geometry.output_shape(x.shape, self._shape), FLOAT)
 
     def _takes(self, x: HostArray) -> bool:
         return bool(x.dtype == FLOAT and self._plan_of(x.shape) is not None)
@@ -95,25 +59,19 @@ class SpreadWindowsKernel(SignalConvKernel):
             planned = self._planned = (shape, _Plan.of(shape, self._shape, self._geometry))
         return planned[1]
 
-    def _is_signal(self, _shape: tuple[int, ...]) -> bool:
-        return True
-
     def _is_written(self, out: HostArray) -> bool:
         return bool(out.flags.c_contiguous)
 
-    def _places(self, out: HostArray) -> HostArray:
-        return out
-
-    def _product(self, x: HostArray) -> _SpreadWindows:
+    def _launch(self, x: HostArray) -> _Col2im:
         plan: Any = self._plan_of(x.shape)  # There is one for what is taken.
-        return _SpreadWindows(plan, self._scratch)
+        return _Col2im(plan, self._scratch)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(C, elements of a window)."""
         return weight.reshape(self._shape[0], -1)
 
 
-class _SpreadWindows:
+class _Col2im:
     """Inputs of one shape. For one thread at a time.
 
     Args:
@@ -199,7 +157,7 @@ class _Plan:
         steps, begins = _pair(padding.strides, 1), _pair(padding.begins, 0)
         result = _pair(made[2:], 1)
         (above, below), (left, right) = (_reach(*axis) for axis in zip(window, steps, begins, strict=True))
-        threads = libraries.thread_count() if math.prod(shape) * math.prod(weight[1:]) >= TEAM_PRODUCTS else 1
+        threads = team_for(math.prod(shape) * math.prod(weight[1:]), TEAM_WORK)
         rows, columns = (-(-length // step) for length, step in zip(result, steps, strict=True))
         kept, reach = below - above + 1, right - left
         blocks = min(rows, threads)

@@ -1,0 +1,1 @@
+"""Convolutions as GEMMs whose rows are windows: of images cut into patches, and of inputs of any shape."""

@@ -1,0 +1,1 @@
+"""Convolutions along one axis: of sound, of text, and of images whose windows cover the other axis."""

@@ -1,0 +1,1 @@
+"""Transposed convolutions by compiled tasks."""
