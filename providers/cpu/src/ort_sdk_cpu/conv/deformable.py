@@ -17,10 +17,11 @@ from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 
+from .arguments.deformable import MODULE, SampleWindows
+
 __all__: list[str] = []
 
-MODULE, NAME = "deformation", "sample_windows"
-KINDS = "q" * 19
+NAME = "sample_windows"
 FLOAT = np.dtype(np.float32)
 SAMPLE_WORK = 8
 """Elements of a few instructions each that one sampled takes as long as."""
@@ -113,7 +114,8 @@ class _DeformConv:
         rows = self._scratch.array("deformed", (count, width), FLOAT)
         steps = (*windows.strides, *windows.dilations, *windows.pads_begin)
         sizes = (len(x), x.shape[1], *x.shape[2:], *windows.output_shape, *windows.kernel_shape, *steps, self._offset_groups)
-        task_function(MODULE, NAME, KINDS)(threads_for(rows.size * SAMPLE_WORK), pixels, offset, mask, rows, *sizes)
+        arguments = SampleWindows(pixels, offset, mask, rows, *sizes)
+        task_function(MODULE, NAME)(threads_for(rows.size * SAMPLE_WORK), arguments)
         return rows
 
     def _in_rows(self, name: str, array: HostArray) -> HostArray:

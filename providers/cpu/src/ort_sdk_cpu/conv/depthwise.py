@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.task_writer import team_for
-from ort_sdk_cpu.kernel.work_stealing import CLAIMS
 
+from .arguments import depthwise_3d, separable
+from .arguments.depthwise_3d import Depthwise3d
+from .arguments.direct import POINTED_LATER
+from .arguments.separable import ImageSizes, Separable
 from .base import Variant
-from .direct import DirectConvKernel, TaskPlan
+from .direct import DirectConvKernel, Positions, TaskPlan
 from .epilogue import ConvEpilogue
 from .geometry import ConvGeometry, Padding
 from .packing import pack_panels, panel_width, panels_of, unpack_panels
 from .pointwise import PANEL_ROWS
 from .select import DEPTHWISE_LINES, TEAM_WORK, ConvAlgorithm
 
-__all__ = ["DepthwiseKernel", "Picture", "SeparableSizes", "Volume"]
+__all__ = ["POSITIONS", "DepthwiseKernel", "Image", "SeparableSizes", "Volume"]
 
 STRIP_PIXELS = 48
 """Results from which on their product with the next weights is worth beginning."""
 _FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES, _LANES = 4, 64, 8, 16
-_NO_EPILOGUE, _NO_PICTURE = ConvEpilogue(), (0,) * 9
+_NO_EPILOGUE, _NO_IMAGE = ConvEpilogue(), ImageSizes.of_words((0,) * len(ImageSizes.fields))
+POSITIONS = Positions.of(Separable, Separable.filters, Separable.window_bias)
+"""Of the filters' weight and bias."""
 
 
-class Picture(NamedTuple):
-    """What the filters' input is made of by a convolution of few channels."""
+class Image(NamedTuple):
+    """An image of few channels, of which a convolution makes what the filters read."""
 
     shape: tuple[int, ...]
     """(N, C, H, W)."""
     kernel: tuple[int, ...]
     padding: Padding
 
-    def numbers(self, columns: int) -> int:
-        """Of a line with its zeros in whole vectors, under so many windows."""
+    def length(self, columns: int) -> int:
+        """Elements of a line with its zeros in whole vectors, under so many windows."""
         reach = (columns - 1) * self.padding.strides[1] + self.kernel[1]
         return -(-reach // _LANES) * _LANES
 
-    def arguments(self, columns: int) -> tuple[int, ...]:
-        """As the task takes them."""
-        padding = self.padding
-        return (*self.kernel, *padding.strides, *padding.begins, *self.shape[2:], self.numbers(columns))
+    def arguments(self, columns: int) -> ImageSizes:
+        """As the task takes it."""
+        (taps_down, taps_right), (step_down, step_right) = self.kernel, self.padding.strides
+        (top, left), (height, width) = self.padding.begins, self.shape[2:]
+        return ImageSizes(taps_down, taps_right, step_down, step_right, top, left, height, width, self.length(columns))
 
 
 class Volume(NamedTuple):
-    """The axis that volumes have before those of pictures."""
+    """The axis that volumes have before those of images, in the words of the task's arguments."""
 
-    size: int
-    out_size: int
+    depth: int
+    out_depth: int
     taps: int
-    stride: int
+    step: int
     dilation: int
-    begin: int
+    front: int
 
 
 class SeparableSizes(NamedTuple):
@@ -67,7 +73,7 @@ class SeparableSizes(NamedTuple):
     padding: Padding
     projects: bool
     """Whether a convolution of one tap reads what the filters write."""
-    picture: Picture | None = None
+    image: Image | None = None
     """What is convolved to make what they read, unless that is of one tap."""
     volume: Volume | None = None
     """Where all else is said of planes of a volume, which are convolved alone."""
@@ -91,13 +97,13 @@ class SeparableSizes(NamedTuple):
         lines = slots * (1 if by_channels else panels) if self.volume is None else 1 + self.volume.taps * slots
         vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
         results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
-        return vectors * panel_bytes + results + DEPTHWISE_LINES * _ADDRESS_BYTES + self._picture_bytes
+        return vectors * panel_bytes + results + DEPTHWISE_LINES * _ADDRESS_BYTES + self._image_bytes
 
     @property
-    def _picture_bytes(self) -> int:
-        """Of the lines of a picture that are under a row of windows."""
-        picture = self.picture
-        return 0 if picture is None else picture.shape[1] * picture.kernel[0] * picture.numbers(self.x_shape[3]) * _FLOAT_BYTES
+    def _image_bytes(self) -> int:
+        """Of the lines of a image that are under a row of windows."""
+        image = self.image
+        return 0 if image is None else image.shape[1] * image.kernel[0] * image.length(self.x_shape[3]) * _FLOAT_BYTES
 
     def plan(self, last: ConvEpilogue, first: ConvEpilogue, middle: ConvEpilogue, threads: int, *, by_channels: bool) -> TaskPlan:
         """The task, but for the arrays of a call.
@@ -109,18 +115,40 @@ class SeparableSizes(NamedTuple):
             threads: how many may work.
             by_channels: whether they share channels in place of rows.
         """
-        padding = self.padding
-        (samples, _, *out_size), (_, channels, *size) = self.out_shape, self.x_shape
-        geometry = (samples, *size, channels, self.out_shape[1], *out_size, *self.kernel, *padding.strides, *padding.begins)
-        strip, line = self.strip, self.line
-        work_bytes = self.work_bytes(strip, line, by_channels=by_channels)
-        filters = (0, 0, 0, 0, self.channels, *padding.dilations, strip, int(by_channels))
-        picture = _NO_PICTURE if self.picture is None else self.picture.arguments(self.x_shape[3])
-        others = (*first.activation_arguments, *middle.activation_arguments, line, *picture)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, work_bytes, *last.arguments, *filters, *others)
+        work_bytes = self.work_bytes(self.strip, self.line, by_channels=by_channels)
+        arguments = {**self._arguments(), "work_bytes": work_bytes, "is_by_channels": int(by_channels)}
+        arguments |= {"epilogue": last.arguments, "line_activation": first.words, "window_activation": middle.words}
         if self.volume is not None:
-            return TaskPlan("volumes", "separable_volume", (*arguments, *self.volume), threads, work_bytes * threads)
-        return TaskPlan("separable", "separable", (*arguments, *CLAIMS), threads, work_bytes * threads)
+            made = Depthwise3d(**arguments, **self.volume._asdict())
+            return TaskPlan(depthwise_3d.MODULE, "depthwise_3d", made, POSITIONS, threads, work_bytes * threads)
+        return TaskPlan(separable.MODULE, "separable", Separable(**arguments), POSITIONS, threads, work_bytes * threads)
+
+    def _arguments(self) -> dict[str, Any]:
+        """Those of the task that say sizes."""
+        padding = self.padding
+        return {
+            **POINTED_LATER,
+            **dict.fromkeys(("line_weights", "line_bias", "filters", "window_bias"), 0),
+            "samples": self.x_shape[0],
+            "height": self.x_shape[2],
+            "width": self.x_shape[3],
+            "channels": self.x_shape[1],
+            "outputs": self.out_shape[1],
+            "rows": self.out_shape[2],
+            "columns": self.out_shape[3],
+            "taps_down": self.kernel[0],
+            "taps_right": self.kernel[1],
+            "step_down": padding.strides[0],
+            "step_right": padding.strides[1],
+            "top": padding.begins[0],
+            "left": padding.begins[1],
+            "filtered": self.channels,
+            "dilation_down": padding.dilations[0],
+            "dilation_right": padding.dilations[1],
+            "strip": self.strip,
+            "line": self.line,
+            "image": _NO_IMAGE if self.image is None else self.image.arguments(self.x_shape[3]),
+        }
 
 
 class DepthwiseKernel(DirectConvKernel):
@@ -129,7 +157,7 @@ class DepthwiseKernel(DirectConvKernel):
     own_algorithm = ConvAlgorithm.DEPTHWISE
     identity = "depthwise"
     is_depthwise = True
-    weight_position, bias_position = 29, 30
+    positions = POSITIONS
 
     def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (C, 1, *kernel) in panels: uint8."""

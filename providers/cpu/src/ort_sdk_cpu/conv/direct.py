@@ -15,6 +15,7 @@ import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, InvalidArgument, KernelInfo, NotPacked, PrePackedWeights, Tensor
 from ort_sdk_cpu.elementwise.activation import InPlace
+from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.kernel.activation import Activation
 from ort_sdk_cpu.kernel.layouts.call import LayoutCall
 from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_nhwc, layout_of
@@ -29,12 +30,9 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
     from ort_sdk_cpu.memory.workspace import Scratch
 
-__all__ = ["ADDED", "DESTINATION", "LAST", "WORK", "DirectConvKernel", "TaskPlan", "X", "as_nhwc", "bias_of", "cached"]
+__all__ = ["DirectConvKernel", "Positions", "TaskPlan", "as_nhwc", "bias_of", "cached"]
 
 Made = TypeVar("Made")
-X, ADDED, DESTINATION, WORK, LAST = 0, 3, 4, 5, 23
-"""Positions of addresses that all tasks have in common: X, what is added before the activation, the output, workspace, and what
-is added at last."""
 CACHED_SHAPES = 64
 """For which a convolution keeps the plan of its task."""
 _FLOAT = np.dtype(np.float32)
@@ -72,24 +70,43 @@ def bias_of(bias: HostArray | None, channels: int) -> HostArray | None:
     return np.ascontiguousarray(bias)
 
 
+class Positions(NamedTuple):
+    """Where a task takes addresses: positions among its arguments."""
+
+    x: int
+    weight: int
+    bias: int
+    added: int
+    """Of what is added to the sums."""
+    last: int
+    """Of what is added at last."""
+    out: int
+    work: int
+
+    @classmethod
+    def of(cls, arguments: Any, weight: int | None = None, bias: int | None = None) -> Positions:
+        """Those of a class of arguments.
+
+        Args:
+            arguments: the class.
+            weight: its field for the packed weight; None for ``weights``.
+            bias: its field for the bias; None for ``bias``.
+        """
+        constants = (arguments.weights if weight is None else weight, arguments.bias if bias is None else bias)
+        fields = (arguments.x, *constants, arguments.added, arguments.epilogue.last, arguments.out, arguments.work)
+        return cls(*map(int, fields))
+
+
 class TaskPlan(NamedTuple):
     """A task with its sizes, but for the arrays of a call."""
 
     module: str
     name: str
-    arguments: tuple[int | float, ...]
+    arguments: TaskArguments
+    positions: Positions
     threads: int
     work_bytes: int
     """Workspace of all threads."""
-
-    @property
-    def kinds(self) -> str:
-        """Of its arguments, as ``TaskFunction`` takes them: the same for all sizes."""
-        found = _kinds.get((self.module, self.name))
-        if found is None:
-            found = "".join("f" if isinstance(argument, float) else "q" for argument in self.arguments)
-            _kinds[self.module, self.name] = found
-        return found
 
     def call(self) -> TaskCall:
         """The task on arrays that stay."""
@@ -105,17 +122,14 @@ class TaskPlan(NamedTuple):
                 Positions that are not named have address 0, too.
             scratch: gives workspace.
         """
-        words: list[Any] = list(self.arguments)
+        words: list[Any] = list(self.arguments.words)
         for position, array in arrays:
             words[position] = array
         if self.work_bytes:
-            words[WORK] = scratch.room("task", self.work_bytes)
+            words[self.positions.work] = scratch.room("task", self.work_bytes)
         from ort_sdk_cpu.jit.task import task_function
 
-        task_function(self.module, self.name, self.kinds)(self.threads, *words)
-
-
-_kinds: dict[tuple[str, str], str] = {}
+        task_function(self.module, self.name)(self.threads, *words)
 
 
 class DirectConvKernel(ConvKernel):
@@ -126,12 +140,8 @@ class DirectConvKernel(ConvKernel):
 
     identity: ClassVar[str]
     """Names the packed form of the weight."""
-    weight_position: ClassVar[int] = 1
-    """Where the task takes the address of the packed weight."""
-    bias_position: ClassVar[int] = 2
-    """Where it takes that of the bias."""
-    added_positions: ClassVar[tuple[int, int]] = (ADDED, LAST)
-    """Where it takes those of what is added to the sums, and at last."""
+    positions: ClassVar[Positions]
+    """Where the task takes addresses."""
     reads_nchw: ClassVar[bool] = False
     """Whether it reads X row-major."""
 
@@ -242,8 +252,8 @@ class DirectConvKernel(ConvKernel):
         made = self.plan(variant, arrays[-1].shape)
         if made is None:
             return None
-        execution = TaskExecution(made.call(), None, self.scratch, (WORK, made.work_bytes))
-        execution.set(self.weight_position, self.weight_of(inputs[WEIGHT]))
+        execution = TaskExecution(made.call(), None, self.scratch, (self.positions.work, made.work_bytes))
+        execution.set(self.positions.weight, self.weight_of(inputs[WEIGHT]))
         wanted = self._wanted(variant, arrays[-1].shape)
         arguments = [
             (position, layout_of(array) or contiguous(array.shape, _FLOAT), layout)
@@ -253,14 +263,15 @@ class DirectConvKernel(ConvKernel):
 
     def _wanted(self, variant: Variant, out_shape: tuple[int, ...]) -> Mapping[int, Layout]:
         """Position of an argument → the layout that the task wants, in the order of a call's operands, the output last."""
-        found, result = {X: self.source_layout(variant.x_shape)}, channels_last(out_shape, _FLOAT)
+        at, result = self.positions, channels_last(out_shape, _FLOAT)
+        found = {at.x: self.source_layout(variant.x_shape)}
         if variant.has_bias:
-            found[self.bias_position] = contiguous((out_shape[1],), _FLOAT)
+            found[at.bias] = contiguous((out_shape[1],), _FLOAT)
         if variant.has_added:
-            found[ADDED] = result
+            found[at.added] = result
         if self._adds_last:
-            found[LAST] = result
-        found[DESTINATION] = result
+            found[at.last] = result
+        found[at.out] = result
         return found
 
     # On a run's arrays, of any shape
@@ -274,13 +285,14 @@ class DirectConvKernel(ConvKernel):
         made = self._plan_for(x.shape, shape)
         if made is None:
             return super().write_varying(inputs, out)
+        at = self.positions
         arrays = [
-            (X, self.arranged(x)),
-            (self.weight_position, self.weight_of(weight)),
-            (self.bias_position, bias_of(bias, self.constant_shape[0])),
-            (DESTINATION, out),
+            (at.x, self.arranged(x)),
+            (at.weight, self.weight_of(weight)),
+            (at.bias, bias_of(bias, self.constant_shape[0])),
+            (at.out, out),
         ]
-        sums = ((ADDED, added), (LAST, last))
+        sums = ((at.added, added), (at.last, last))
         arrays += [(position, as_nhwc(array)) for position, array in sums if array is not None]
         made.run(arrays, self.scratch)
         self._used = self.own_algorithm
@@ -296,7 +308,12 @@ class DirectConvKernel(ConvKernel):
     @property
     def constant_positions(self) -> tuple[int, ...]:
         """Where the task takes weight and bias."""
-        return self.weight_position, self.bias_position
+        return self.positions.weight, self.positions.bias
+
+    @property
+    def added_positions(self) -> tuple[int, int]:
+        """Where it takes what is added to the sums, and at last."""
+        return self.positions.added, self.positions.last
 
     def constant_arrays(self, given: Sequence[Any]) -> list[tuple[int, HostArray | None]]:
         """Weight and bias as the task reads them, with their positions."""

@@ -9,6 +9,8 @@ from ort_sdk.api import KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind, activation_of
 
+from .arguments.direct import ActivationWords, Epilogue
+
 __all__ = ["ConvEpilogue", "node_activation"]
 
 _KINDS = frozenset(
@@ -39,14 +41,23 @@ class ConvEpilogue:
     shift: float = 0.0
 
     @property
-    def arguments(self) -> tuple[int | float, ...]:
-        """As tasks take it, with a word for the address of what is added at last."""
-        return (*self.activation_arguments, 0, int(self.is_scaled), self.scale, self.shift)
+    def arguments(self) -> Epilogue:
+        """As tasks take it; what is added at last is pointed later."""
+        activation = self.activation
+        return Epilogue(
+            activation=int(activation.kind),
+            alpha=float(activation.alpha),
+            beta=float(activation.beta),
+            last=0,
+            is_scaled=int(self.is_scaled),
+            scale=self.scale,
+            shift=self.shift,
+        )
 
     @property
-    def activation_arguments(self) -> tuple[int | float, ...]:
-        """Code and parameters of the activation."""
-        return int(self.activation.kind), float(self.activation.alpha), float(self.activation.beta)
+    def words(self) -> ActivationWords:
+        """The activation alone."""
+        return ActivationWords(int(self.activation.kind), float(self.activation.alpha), float(self.activation.beta))
 
     @classmethod
     def of(cls, info: KernelInfo) -> ConvEpilogue | None:

@@ -11,12 +11,15 @@ import math
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.kernel.work_stealing import CLAIMS
 from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
+from .arguments import few_input_channels, few_output_channels
+from .arguments.direct import POINTED_LATER
+from .arguments.few_input_channels import FewInputChannels
+from .arguments.few_output_channels import FewOutputChannels
 from .base import Variant
-from .direct import DirectConvKernel, TaskPlan
+from .direct import DirectConvKernel, Positions, TaskPlan
 from .select import ConvAlgorithm
 
 __all__ = ["FewInputChannelsKernel", "FewOutputChannelsKernel"]
@@ -32,6 +35,7 @@ class FewInputChannelsKernel(DirectConvKernel):
 
     own_algorithm = ConvAlgorithm.FEW_INPUT_CHANNELS
     identity = "stem"
+    positions = Positions.of(FewInputChannels)
     reads_nchw = True
 
     def pack_weight(self, weight: HostArray) -> HostArray:
@@ -52,15 +56,31 @@ class FewInputChannelsKernel(DirectConvKernel):
 
     def plan(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task, but for the arrays of a call; None if the output is too narrow."""
-        if out_shape[3] < PIXELS:
+        (samples, channels, height, width), (_, outputs, rows, columns) = variant.x_shape, out_shape
+        if columns < PIXELS:
             return None
-        (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
-        padding, kernel = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
-        length = -(-((out_size[1] - 1) * padding.strides[1] + kernel[1]) // _LANES) * _LANES
-        work_bytes, threads = channels * kernel[0] * length * _FLOAT_BYTES, libraries.thread_count()
-        geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, work_bytes)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.epilogue().arguments, *CLAIMS)
-        return TaskPlan("stem", "stem", arguments, threads, work_bytes * threads)
+        padding, (taps_down, taps_right) = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
+        length = -(-((columns - 1) * padding.strides[1] + taps_right) // _LANES) * _LANES
+        work_bytes, threads = channels * taps_down * length * _FLOAT_BYTES, libraries.thread_count()
+        arguments = FewInputChannels(
+            **POINTED_LATER,
+            samples=samples,
+            height=height,
+            width=width,
+            channels=channels,
+            outputs=outputs,
+            rows=rows,
+            columns=columns,
+            taps_down=taps_down,
+            taps_right=taps_right,
+            step_down=padding.strides[0],
+            step_right=padding.strides[1],
+            top=padding.begins[0],
+            left=padding.begins[1],
+            work_bytes=work_bytes,
+            epilogue=self.epilogue().arguments,
+        )
+        return TaskPlan(few_input_channels.MODULE, "few_input_channels", arguments, self.positions, threads, work_bytes * threads)
 
     def _can_follow(self, variant: Variant) -> bool:
         is_wide = self.geometry.output_shape(variant.x_shape, variant.weight_shape)[3] >= PIXELS
@@ -72,6 +92,7 @@ class FewOutputChannelsKernel(DirectConvKernel):
 
     own_algorithm = ConvAlgorithm.FEW_OUTPUT_CHANNELS
     identity = "few-outputs"
+    positions = Positions.of(FewOutputChannels)
 
     def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (M, C, *kernel) as (M, *kernel, C): uint8."""
@@ -88,11 +109,28 @@ class FewOutputChannelsKernel(DirectConvKernel):
 
     def plan(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan:
         """The task, but for the arrays of a call."""
-        (samples, channels, *size), (_, outputs, *out_size) = variant.x_shape, out_shape
-        padding, kernel = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
-        geometry = (samples, *size, channels, outputs, *out_size, *kernel, *padding.strides, *padding.begins, 0)
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.epilogue().arguments)
-        return TaskPlan("few_outputs", "few_outputs", arguments, libraries.thread_count(), 0)
+        (samples, channels, height, width), (_, outputs, rows, columns) = variant.x_shape, out_shape
+        padding, (taps_down, taps_right) = self.geometry.padding(variant.x_shape, variant.weight_shape), variant.weight_shape[2:]
+        arguments = FewOutputChannels(
+            **POINTED_LATER,
+            samples=samples,
+            height=height,
+            width=width,
+            channels=channels,
+            outputs=outputs,
+            rows=rows,
+            columns=columns,
+            taps_down=taps_down,
+            taps_right=taps_right,
+            step_down=padding.strides[0],
+            step_right=padding.strides[1],
+            top=padding.begins[0],
+            left=padding.begins[1],
+            work_bytes=0,
+            epilogue=self.epilogue().arguments,
+        )
+        threads = libraries.thread_count()
+        return TaskPlan(few_output_channels.MODULE, "few_output_channels", arguments, self.positions, threads, 0)
 
 
 def _whole(outputs: int) -> int:

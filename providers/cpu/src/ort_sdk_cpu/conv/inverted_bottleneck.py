@@ -1,6 +1,6 @@
 """Convolutions of one filter per channel with the ones before and behind them as one task: what is between stays in the cache.
 
-Those are of one tap; the one before may also be the first of a network, of a picture of few channels.
+Those are of one tap; the one before may also be the first of a network, of a image of few channels.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.separable import Separable
 from .base import NoFallback
-from .depthwise import DepthwiseKernel, Picture, SeparableSizes
-from .direct import ADDED, DESTINATION, LAST, WORK, TaskPlan, X, as_nhwc, bias_of, cached
+from .depthwise import POSITIONS, DepthwiseKernel, Image, SeparableSizes
+from .direct import TaskPlan, as_nhwc, bias_of, cached
 from .epilogue import ConvEpilogue
 from .few_channels import FewInputChannelsKernel
 from .packing import pack_panels, panels_of
@@ -35,7 +36,7 @@ MOST_CHANNELS = 512
 JOIN_WORK = 1 << 21
 """Multiplications and additions that take about as long as ending one task and beginning the next."""
 _FLOAT = np.dtype(np.float32)
-_FIRST, _FILTERS, _LAST = 27, 29, 1
+_FIRST, _FILTERS, _LAST = (int(field) for field in (Separable.line_weights, Separable.filters, Separable.weights))
 """Where the task takes the address of a stage's weights; that of the bias is behind it."""
 
 
@@ -59,8 +60,8 @@ class Stage(NamedTuple):
         return self.kernel.is_depthwise
 
     @property
-    def is_of_picture(self) -> bool:
-        """Whether it reads a picture of few channels."""
+    def is_of_image(self) -> bool:
+        """Whether it reads a image of few channels."""
         return isinstance(self.kernel, FewInputChannelsKernel)
 
     @property
@@ -73,7 +74,7 @@ def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tup
     """How to compute stages that follow each other.
 
     Args:
-        first: of one tap or of a picture; None if there is none that can be part.
+        first: of one tap or of a image; None if there is none that can be part.
         filters: with one filter per channel.
         last: of one tap; None if there is none that can be part.
 
@@ -127,7 +128,7 @@ class BlockKernel(ChannelsLastKernel):
     """Stages as one task; inputs are X, weight and bias of each stage, and last what is added, all of which may be absent but X.
 
     Args:
-        first: of one tap or of a picture, or none.
+        first: of one tap or of a image, or none.
         filters: with one filter per channel.
         last: of one tap, or none.
         by_channels: whether threads share channels in place of rows; there must be no last stage then.
@@ -174,9 +175,9 @@ class BlockKernel(ChannelsLastKernel):
         kernel = self._filters.kernel
         shape = kernel.constant_shape
         lines = (x_shape[0], x_shape[1], *filtered[2:])
-        picture = None if self._first is None or not self._first.is_of_picture else _picture(self._first, x_shape)
+        image = None if self._first is None or not self._first.is_of_image else _image(self._first, x_shape)
         padding = kernel.geometry.padding(filtered, shape)
-        return SeparableSizes(lines, shape[0], out_shape, shape[2:], padding, self._last is not None, picture)
+        return SeparableSizes(lines, shape[0], out_shape, shape[2:], padding, self._last is not None, image)
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, H, W)."""
@@ -195,12 +196,12 @@ class BlockKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None:
             return None
-        execution = TaskExecution(fitted.plan.call(), None, self.scratch, (WORK, fitted.plan.work_bytes))
+        execution = TaskExecution(fitted.plan.call(), None, self.scratch, (POSITIONS.work, fitted.plan.work_bytes))
         for position, weight in self._weights(inputs):
             execution.set(position, weight)
         arguments = [
             (position, layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(position, array))
-            for position, array in zip((*self._positions(inputs), DESTINATION), (*operands, out), strict=True)
+            for position, array in zip((*self._positions(inputs), POSITIONS.out), (*operands, out), strict=True)
         ]
         self._used = ConvAlgorithm.INVERTED_BOTTLENECK
         return LayoutCall(execution, arguments, self.scratch)
@@ -210,7 +211,7 @@ class BlockKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None or not is_nhwc(out):
             return False
-        arrays = [*self._weights(inputs), (DESTINATION, out)]
+        arrays = [*self._weights(inputs), (POSITIONS.out, out)]
         for position, array in zip(self._positions(inputs), self.operands(inputs), strict=True):
             is_row_major = self._is_row_major(position, array)
             arrays.append((position, np.ascontiguousarray(array) if is_row_major else as_nhwc(array)))
@@ -220,13 +221,15 @@ class BlockKernel(ChannelsLastKernel):
 
     # In a sequence
 
-    added_positions = (ADDED, LAST)
+    positions = POSITIONS
+
+    added_positions = (POSITIONS.added, POSITIONS.last)
     """Where the task takes what is added to the sums and at last."""
 
     @property
     def reads_nchw(self) -> bool:
         """Whether it reads X row-major."""
-        return self._first is not None and self._first.is_of_picture
+        return self._first is not None and self._first.is_of_image
 
     @property
     def constant_positions(self) -> tuple[int, ...]:
@@ -252,11 +255,11 @@ class BlockKernel(ChannelsLastKernel):
         """Where the task takes the operands."""
         biases = [position + 1 for position, _ in self._stages]
         positions = [0, *(position for index, position in enumerate(biases) if inputs[2 + 2 * index] is not None)]
-        added = zip((ADDED, LAST), inputs[1 + 2 * len(biases) :], strict=False)
+        added = zip((POSITIONS.added, POSITIONS.last), inputs[1 + 2 * len(biases) :], strict=False)
         return positions + [position for position, value in added if value is not None]
 
     def _is_row_major(self, position: int, array: HostArray) -> bool:
-        return array.ndim == 1 or (position == X and self.reads_nchw)
+        return array.ndim == 1 or (position == POSITIONS.x and self.reads_nchw)
 
     def _wanted(self, position: int, array: HostArray) -> Layout:
         layout = contiguous if self._is_row_major(position, array) else channels_last
@@ -274,9 +277,9 @@ def _epilogue(stage: Stage | None) -> ConvEpilogue:
     return ConvEpilogue() if stage is None else stage.kernel.epilogue()
 
 
-def _picture(stage: Stage, x_shape: tuple[int, ...]) -> Picture:
+def _image(stage: Stage, x_shape: tuple[int, ...]) -> Image:
     shape = stage.kernel.constant_shape
-    return Picture(x_shape, shape[2:], stage.kernel.geometry.padding(x_shape, shape))
+    return Image(x_shape, shape[2:], stage.kernel.geometry.padding(x_shape, shape))
 
 
 def _weight(kernel: PointwiseKernel | DepthwiseKernel | FewInputChannelsKernel, weight: Any) -> HostArray:

@@ -10,10 +10,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.task_writer import team_for
-from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
+from ort_sdk_cpu.kernel.work_stealing import groups_for
 
+from .arguments.direct import POINTED_LATER, JobCounters
+from .arguments.pointwise import MODULE, Pointwise
 from .base import Variant
-from .direct import DirectConvKernel, TaskPlan
+from .direct import DirectConvKernel, Positions, TaskPlan
 from .packing import pack_panels, panel_width, panels_of, unpack_panels
 from .select import TEAM_WORK, ConvAlgorithm
 
@@ -34,6 +36,7 @@ class PointwiseKernel(DirectConvKernel):
 
     own_algorithm = ConvAlgorithm.POINTWISE
     identity = "pointwise"
+    positions = Positions.of(Pointwise)
 
     def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (M, C, 1, ...) in panels: uint8."""
@@ -60,9 +63,19 @@ class PointwiseKernel(DirectConvKernel):
         pixels = variant.x_shape[0] * math.prod(out_shape[2:])
         threads = team_for(2 * pixels * channels * outputs, TEAM_WORK)
         work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
-        sizes = (pixels, channels, *_parts(pixels, channels, outputs, threads), outputs, *CLAIMS, work_bytes)
-        arguments = (0, 0, 0, 0, 0, 0, *sizes, *self.epilogue().arguments)
-        return TaskPlan("pointwise", "pointwise", arguments, threads, work_bytes * threads)
+        blocks, groups = _parts(pixels, channels, outputs, threads)
+        arguments = Pointwise(
+            **POINTED_LATER,
+            pixels=pixels,
+            channels=channels,
+            blocks=blocks,
+            groups=groups,
+            outputs=outputs,
+            jobs=JobCounters(),
+            work_bytes=work_bytes,
+            epilogue=self.epilogue().arguments,
+        )
+        return TaskPlan(MODULE, "pointwise", arguments, self.positions, threads, work_bytes * threads)
 
 
 def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:

@@ -555,7 +555,7 @@ def _is_few_windows(problem: ConvProblem, windows: Windows) -> bool:
     if not 0 < count <= FEW_WINDOWS or count * depth * _FLOAT_BYTES > FEW_WINDOWS_WORK_BYTES:
         return False
     is_large = depth >= FEW_WINDOWS_DEPTH and math.prod(shape) >= FEW_WINDOWS_WEIGHTS
-    return is_large or (count == 1 and is_worth_a_task(1, "convolution", "windows"))
+    return is_large or (count == 1 and is_worth_a_task(1, "conv.few_windows", "few_windows"))
 
 
 def _is_naive(problem: ConvProblem, windows: Windows) -> bool:
@@ -572,7 +572,7 @@ def _is_naive(problem: ConvProblem, windows: Windows) -> bool:
         extents = tuple(size + span for size, span in zip(windows.input_shape, spans, strict=True))
     work = (x_shape[0] or 0) * math.prod(shape) * math.prod(positions)
     span = (x_shape[1] or 0) * math.prod(extents)
-    return 0 < work < NAIVE_WORK and span <= NAIVE_SPAN and is_worth_a_task(work, "small_convolution", "small_convolution")
+    return 0 < work < NAIVE_WORK and span <= NAIVE_SPAN and is_worth_a_task(work, "conv.naive", "naive_conv")
 
 
 # Shapes that vary

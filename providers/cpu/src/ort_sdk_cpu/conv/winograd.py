@@ -10,24 +10,26 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.work_stealing import CLAIMS, groups_for
+from ort_sdk_cpu.kernel.work_stealing import groups_for
 from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
+from .arguments.direct import POINTED_LATER
+from .arguments.winograd import MODULE, Winograd, WinogradWeights
 from .base import Variant
-from .direct import DirectConvKernel, TaskPlan
+from .direct import DirectConvKernel, Positions, TaskPlan
 from .epilogue import ConvEpilogue
 from .packing import panel_width, panels_of
 from .select import ConvAlgorithm
 
 __all__ = ["WinogradKernel"]
 
-MODULE = "winograd"
 TILES_AT_ONCE = 48
 """Tiles whose transforms stay in a core's cache."""
 LEAST_TILES = 16
 """Tiles per thread below which threads share tiles and take their own output channels."""
-_TAPS, _POSITIONS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
+_TAPS, _POINTS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
+_POSITIONS = Positions.of(Winograd)
 _FLOAT = np.dtype(np.float32)
 
 
@@ -36,6 +38,7 @@ class WinogradKernel(DirectConvKernel):
 
     own_algorithm = ConvAlgorithm.WINOGRAD
     identity = "winograd-2x2"
+    positions = _POSITIONS
 
     def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (M, C, 3, 3) transformed, in panels: uint8."""
@@ -76,27 +79,40 @@ class _Sizes(NamedTuple):
     def work_bytes(self) -> int:
         """Working memory of a thread: transformed tiles and their products with a panel."""
         at_once = -(-self.x_shape[0] * math.prod(self.tiles) // self.parts[0])
-        inputs = _POSITIONS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
-        return inputs + at_once * (_POSITIONS * panel_width() * _FLOAT_BYTES + _ALIGNMENT)
+        inputs = _POINTS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
+        return inputs + at_once * (_POINTS * panel_width() * _FLOAT_BYTES + _ALIGNMENT)
 
     def plan(self, begins: Sequence[int], epilogue: ConvEpilogue) -> TaskPlan:
         """The task, but for the arrays of a call."""
-        (samples, channels, *size), (_, outputs, *out_size) = self.x_shape, self.out_shape
-        geometry = (samples, *size, channels, outputs, *out_size, *begins, *self.tiles)
-        work_bytes = self.work_bytes
-        arguments = (0, 0, 0, 0, 0, 0, *geometry, *self.parts, work_bytes, *epilogue.arguments, *CLAIMS)
-        return TaskPlan(MODULE, "winograd", arguments, self.threads, work_bytes * self.threads)
+        (samples, channels, height, width), (_, outputs, rows, columns) = self.x_shape, self.out_shape
+        (tile_rows, tile_columns), (blocks, channel_parts), (top, left) = self.tiles, self.parts, begins
+        arguments = Winograd(
+            **POINTED_LATER,
+            samples=samples,
+            height=height,
+            width=width,
+            channels=channels,
+            outputs=outputs,
+            rows=rows,
+            columns=columns,
+            top=top,
+            left=left,
+            tile_rows=tile_rows,
+            tile_columns=tile_columns,
+            blocks=blocks,
+            channel_parts=channel_parts,
+            work_bytes=self.work_bytes,
+            epilogue=epilogue.arguments,
+        )
+        return TaskPlan(MODULE, "winograd", arguments, _POSITIONS, self.threads, self.work_bytes * self.threads)
 
 
 def _transformed(weight: HostArray, outputs: int, channels: int) -> HostArray:
     """Weights (M, C, 3, 3) of float32, given as any contiguous array, as the task reads them: uint8."""
     threads = libraries.thread_count()
-    result = aligned_bytes(panels_of(outputs) * _POSITIONS * channels * panel_width() * _FLOAT_BYTES)
-    call = TaskCall(MODULE, "winograd_weights", (0, 0, 0, outputs, channels), threads)
+    result = aligned_bytes(panels_of(outputs) * _POINTS * channels * panel_width() * _FLOAT_BYTES)
     work = aligned_bytes(threads * _TAPS * 1024)
-    for position, array in enumerate((weight, result, work)):
-        call.point(position, array)
-    call.run()
+    TaskCall(MODULE, "winograd_weights", WinogradWeights(weight, result, work, outputs, channels), threads).run()
     return result
 
 

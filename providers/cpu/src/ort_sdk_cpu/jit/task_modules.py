@@ -5,10 +5,6 @@ from __future__ import annotations
 __all__ = ["TASK_MODULES"]
 
 TASK_MODULES = {
-    "convolution": "conv.compiled.few_windows",
-    "deformation": "conv.compiled.deformable",
-    "depthwise": "conv.compiled.depthwise",
-    "few_outputs": "conv.compiled.few_output_channels",
     "matmul_nbits_activations": "gemm.nbits.compiled.activations",
     "matmul_nbits_columns": "gemm.nbits.compiled.gemv_kn",
     "matmul_nbits_panels_f32": "gemm.nbits.compiled.gemm_f32",
@@ -18,12 +14,5 @@ TASK_MODULES = {
     "matmul_nbits_rows_i8": "gemm.nbits.compiled.gemv_nk_i8",
     "matmul_nbits_tiles": "gemm.nbits.compiled.gemm_amx",
     "matmul_nbits_transposition": "gemm.nbits.compiled.transpose",
-    "pointwise": "conv.compiled.pointwise",
-    "separable": "conv.compiled.separable",
-    "small_convolution": "conv.compiled.naive",
-    "spread_windows": "conv.compiled.transposed_col2im",
-    "stem": "conv.compiled.few_input_channels",
-    "volumes": "conv.compiled.depthwise_3d",
-    "winograd": "conv.compiled.winograd",
 }
 """Name → module below ``ort_sdk_cpu``."""

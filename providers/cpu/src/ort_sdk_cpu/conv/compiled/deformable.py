@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.conv.arguments.deformable import SampleWindows
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, store_f32_first
 
@@ -36,9 +36,9 @@ def _add_corner(
 
 
 @inner
-def _sample(record: int, x: int, down: float, right: float, factor: float, first: int, count: int, out: int) -> None:
+def _sample(args: SampleWindows, x: int, down: float, right: float, factor: float, first: int, count: int, out: int) -> None:
     """Channels of a group at a place."""
-    height, width, size = argument(record, 6), argument(record, 7), argument(record, 5) * 4
+    height, width, size = args.height, args.width, args.channels * 4
     pitch, top, start = width * size, np.float32(math.floor(down)), np.float32(math.floor(right))
     above, below = _share(down, top, height), _share(down, top + np.float32(1), height)
     before, behind = _share(right, start, width), _share(right, start + np.float32(1), width)
@@ -54,29 +54,29 @@ def _sample(record: int, x: int, down: float, right: float, factor: float, first
 
 
 @task
-def sample_windows(record: int, part: int, parts: int) -> None:
+def sample_windows(args: SampleWindows, thread: int, threads: int) -> None:
     """Windows as rows (samples * output pixels, taps * channels).
 
     Arguments: addresses of x (samples, height, width, channels), offsets, a factor for each tap (0 for none) and the rows;
     samples, channels, height and width; height and width of the output, and of windows; strides, dilations, paddings before, two
     each; groups of offsets.
     """
-    channels, rows, columns = argument(record, 5), argument(record, 8), argument(record, 9)
-    taps, groups = argument(record, 10) * argument(record, 11), argument(record, 18)
+    channels, rows, columns = args.channels, args.rows, args.columns
+    taps, groups = args.taps_down * args.taps_right, args.groups
     pixels, count = rows * columns, channels // groups
-    picture = argument(record, 6) * argument(record, 7) * channels * 4
-    units = argument(record, 4) * pixels
-    for unit in range(units * part // parts, units * (part + 1) // parts):
+    picture = args.height * args.width * channels * 4
+    units = args.samples * pixels
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
         sample, pixel = unit // pixels, unit % pixels
-        x, out = argument(record, 0) + sample * picture, argument(record, 3) + unit * taps * channels * 4
-        top = pixel // columns * argument(record, 12) - argument(record, 16)
-        start = pixel % columns * argument(record, 13) - argument(record, 17)
+        x, out = args.x + sample * picture, args.out + unit * taps * channels * 4
+        top = pixel // columns * args.step_down - args.top
+        start = pixel % columns * args.step_right - args.left
         for index in range(groups * taps):
             group, tap = index // taps, index % taps
-            given = argument(record, 1) + (((sample * groups * taps + index) * 2) * pixels + pixel) * 4
-            down = np.float32(top + tap // argument(record, 11) * argument(record, 14)) + read_f32(given)
-            right = np.float32(start + tap % argument(record, 11) * argument(record, 15)) + read_f32(given + pixels * 4)
+            given = args.offsets + (((sample * groups * taps + index) * 2) * pixels + pixel) * 4
+            down = np.float32(top + tap // args.taps_right * args.dilation_down) + read_f32(given)
+            right = np.float32(start + tap % args.taps_right * args.dilation_right) + read_f32(given + pixels * 4)
             factor = np.float32(1)
-            if argument(record, 2):
-                factor = read_f32(argument(record, 2) + ((sample * groups * taps + index) * pixels + pixel) * 4)
-            _sample(record, x, down, right, factor, group * count, count, out + (tap * channels + group * count) * 4)
+            if args.factors:
+                factor = read_f32(args.factors + ((sample * groups * taps + index) * pixels + pixel) * 4)
+            _sample(args, x, down, right, factor, group * count, count, out + (tap * channels + group * count) * 4)

@@ -6,91 +6,91 @@ their own for each plane of taps, where they stay until no window of the rows th
 
 from __future__ import annotations
 
+from ort_sdk_cpu.conv.arguments.depthwise_3d import Depthwise3d
 from ort_sdk_cpu.conv.microkernels.pointwise import panels_of
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.memory import write_i64
 
 from .separable import PIXEL, convolve_row, copy_part, prepare, work_places
 
-__all__ = ["separable_volume"]
+__all__ = ["depthwise_3d"]
 
 _DEPTH, _OUT_DEPTH, _TAPS, _STEP, _DILATION, _BEFORE = 52, 53, 54, 55, 56, 57
 
 
 @inner
-def _planes(record: int, front: int) -> tuple[int, int]:
+def _planes(args: Depthwise3d, front: int) -> tuple[int, int]:
     """First and last but one plane of taps within the volume, for windows that begin at a plane."""
-    size, dilation = argument(record, _DEPTH), argument(record, _DILATION)
+    size, dilation = args.depth, args.dilation
     first = 0 if front >= 0 else (-front + dilation - 1) // dilation
-    stop = 0 if front >= size else min(argument(record, _TAPS), (size - front + dilation - 1) // dilation)
+    stop = 0 if front >= size else min(args.taps, (size - front + dilation - 1) // dilation)
     return first, max(first, stop)
 
 
 @inner
-def _slots(record: int) -> int:
+def _slots(args: Depthwise3d) -> int:
     """Lines of a plane under a row of windows, those between taps with them."""
-    return int((argument(record, 13) - 1) * argument(record, 32) + 1)
+    return int((args.taps_down - 1) * args.dilation_down + 1)
 
 
 @inner
-def _copy_lines(record: int, plane: int, first: int, stop: int, panel: int, lines: int) -> None:
+def _copy_lines(args: Depthwise3d, plane: int, first: int, stop: int, panel: int, lines: int) -> None:
     """A panel of some lines of a plane, each into the place of the one that is no more needed."""
-    row, line = argument(record, 8) * argument(record, 9) * 4, argument(record, 42) * PIXEL
+    row, line = args.width * args.channels * 4, args.line * PIXEL
     for index in range(first, stop):
-        source = argument(record, 0) + (plane * argument(record, 7) + index) * row
-        copy_part(record, source, panel, lines + index % _slots(record) * line + argument(record, 18) * PIXEL)
+        source = args.x + (plane * args.height + index) * row
+        copy_part(args, source, panel, lines + index % _slots(args) * line + args.left * PIXEL)
 
 
 @inner
-def _point(record: int, top: int, zeros: int, lines: int, addresses: int) -> None:
+def _point(args: Depthwise3d, top: int, zeros: int, lines: int, addresses: int) -> None:
     """Addresses of the lines of a plane under a row of windows; of zeros where there are none."""
-    line, height = argument(record, 42) * PIXEL, argument(record, 7)
-    for tap in range(argument(record, 13)):
-        index = top + tap * argument(record, 32)
-        write_i64(addresses + tap * 8, lines + index % _slots(record) * line if 0 <= index < height else zeros)
+    line, height = args.line * PIXEL, args.height
+    for tap in range(args.taps_down):
+        index = top + tap * args.dilation_down
+        write_i64(addresses + tap * 8, lines + index % _slots(args) * line if 0 <= index < height else zeros)
 
 
 @inner
-def _convolve_plane(record: int, sample: int, depth: int, first: int, stop: int, panel: int, work: int) -> None:
+def _convolve_plane(args: Depthwise3d, sample: int, depth: int, first: int, stop: int, panel: int, work: int) -> None:
     """Some rows of a plane of the output, in a panel."""
-    _, bias, room, addresses, _, zeros = work_places(record, work)
-    front = depth * argument(record, _STEP) - argument(record, _BEFORE)
-    rows, line = argument(record, 13), argument(record, 42) * PIXEL
-    begin, end = _planes(record, front)
-    weights = argument(record, 29) + (panel * argument(record, _TAPS) + begin) * rows * argument(record, 14) * PIXEL
-    output = (sample * argument(record, _OUT_DEPTH) + depth) * argument(record, 11)
+    _, bias, room, addresses, _, zeros = work_places(args, work)
+    front = depth * args.step - args.front
+    rows, line = args.taps_down, args.line * PIXEL
+    begin, end = _planes(args, front)
+    weights = args.filters + (panel * args.taps + begin) * rows * args.taps_right * PIXEL
+    output = (sample * args.out_depth + depth) * args.rows
     ready = 0
     for row in range(first, stop):
-        top = row * argument(record, 15) - argument(record, 17)
-        needed = min(argument(record, 7), top + _slots(record))
+        top = row * args.step_down - args.top
+        needed = min(args.height, top + _slots(args))
         for tap in range(begin, end):
-            lines = zeros + (1 + tap * _slots(record)) * line
-            plane = sample * argument(record, _DEPTH) + front + tap * argument(record, _DILATION)
-            _copy_lines(record, plane, max(ready, top), needed, panel, lines)
-            _point(record, top, zeros, lines, addresses + (tap - begin) * rows * 8)
+            lines = zeros + (1 + tap * _slots(args)) * line
+            plane = sample * args.depth + front + tap * args.dilation
+            _copy_lines(args, plane, max(ready, top), needed, panel, lines)
+            _point(args, top, zeros, lines, addresses + (tap - begin) * rows * 8)
         ready = max(ready, needed)
-        place = (output + row) * argument(record, 12) * argument(record, 10) * 4 + panel * PIXEL
-        convolve_row(record, addresses, (end - begin) * rows, weights, bias + panel * PIXEL, panel, room, 0, place)
+        place = (output + row) * args.columns * args.outputs * 4 + panel * PIXEL
+        convolve_row(args, addresses, (end - begin) * rows, weights, bias + panel * PIXEL, panel, room, 0, place)
 
 
 @task
-def separable_volume(record: int, part: int, parts: int) -> None:
+def depthwise_3d(args: Depthwise3d, thread: int, threads: int) -> None:
     """A convolution of a volume with a filter per channel.
 
     Arguments: those of ``separable`` for the planes of the volume, of one convolution alone; the volume's depth, the output's,
     planes of taps, step and dilation along the depth, and planes of zeros before the volume.
     """
-    work, rows = argument(record, 5) + part * argument(record, 19), argument(record, 11)
-    total = argument(record, 6) * argument(record, _OUT_DEPTH) * rows
-    first, stop = total * part // parts, total * (part + 1) // parts
-    count = 1 + argument(record, _TAPS) * _slots(record)
-    prepare(record, work, work_places(record, work)[5], count * argument(record, 42) * PIXEL)
+    work, rows = args.work + thread * args.work_bytes, args.rows
+    total = args.samples * args.out_depth * rows
+    first, stop = total * thread // threads, total * (thread + 1) // threads
+    count = 1 + args.taps * _slots(args)
+    prepare(args, work, work_places(args, work)[5], count * args.line * PIXEL)
     while first < stop:
         plane, row = first // rows, first % rows
         end = min(rows, row + stop - first)
-        sample, depth = plane // argument(record, _OUT_DEPTH), plane % argument(record, _OUT_DEPTH)
-        for panel in range(panels_of(argument(record, 31))):
-            _convolve_plane(record, sample, depth, row, end, panel, work)
+        sample, depth = plane // args.out_depth, plane % args.out_depth
+        for panel in range(panels_of(args.filtered)):
+            _convolve_plane(args, sample, depth, row, end, panel, work)
         first += end - row

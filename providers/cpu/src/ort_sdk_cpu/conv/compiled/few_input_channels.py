@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from ort_sdk_cpu.conv.arguments.few_input_channels import FewInputChannels
 from ort_sdk_cpu.conv.microkernels.epilogue import activated, finished
 from ort_sdk_cpu.conv.microkernels.pointwise import copy_line
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, zero_f32
 from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
 
-__all__ = ["stem"]
+__all__ = ["few_input_channels"]
 
 _PIXELS = 8
-_CLAIMS = 27
-"""Where the words for ``claims`` are."""
 
 
 @inner
-def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> None:
+def _copy_lines(args: FewInputChannels, sample: int, row: int, lines: int, length: int) -> None:
     """The lines that a row of the output reads, channel by channel."""
-    height, width, channels, taps = argument(record, 7), argument(record, 8), argument(record, 9), argument(record, 13)
-    top, left = row * argument(record, 15) - argument(record, 17), argument(record, 18)
+    height, width, channels, taps = args.height, args.width, args.channels, args.taps_down
+    top, left = row * args.step_down - args.top, args.left
     for channel in range(channels):
-        plane = argument(record, 0) + (sample * channels + channel) * height * width * 4
+        plane = args.x + (sample * channels + channel) * height * width * 4
         for tap in range(taps):
             line = top + tap
             source = plane + line * width * 4 if 0 <= line < height else 0
@@ -34,19 +32,21 @@ def _copy_lines(record: int, sample: int, row: int, lines: int, length: int) -> 
 
 
 @inner
-def _finish(record: int, offset: int, left: int, value: Any) -> None:
+def _finish(args: FewInputChannels, offset: int, left: int, value: Any) -> None:
     """All that may be done to a sum."""
-    store_f32_first(argument(record, 4) + offset, finished(record, offset, left, value), left)
+    store_f32_first(args.out + offset, finished(args, offset, left, value), left)
 
 
 @inner
-def _store_pixels(record: int, offset: int, left: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
+def _store_pixels(
+    args: FewInputChannels, offset: int, left: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
+) -> None:
     """One vector of eight pixels."""
-    pixel = argument(record, 10) * 4
-    is_plain = argument(record, 3) == 0 and argument(record, 23) == 0 and argument(record, 24) == 0
+    pixel = args.outputs * 4
+    is_plain = args.added == 0 and args.epilogue.last == 0 and args.epilogue.is_scaled == 0
     if is_plain and left >= 16:
-        activation, first, second = argument(record, 20), number(record, 21), number(record, 22)
-        out = argument(record, 4) + offset
+        activation, first, second = args.epilogue.activation, args.epilogue.alpha, args.epilogue.beta
+        out = args.out + offset
         store_f32(out, activated(a, activation, first, second))
         store_f32(out + pixel, activated(b, activation, first, second))
         store_f32(out + 2 * pixel, activated(c, activation, first, second))
@@ -56,26 +56,26 @@ def _store_pixels(record: int, offset: int, left: int, a: Any, b: Any, c: Any, d
         store_f32(out + 6 * pixel, activated(g, activation, first, second))
         store_f32(out + 7 * pixel, activated(h, activation, first, second))
     else:
-        _finish(record, offset, left, a)
-        _finish(record, offset + pixel, left, b)
-        _finish(record, offset + 2 * pixel, left, c)
-        _finish(record, offset + 3 * pixel, left, d)
-        _finish(record, offset + 4 * pixel, left, e)
-        _finish(record, offset + 5 * pixel, left, f)
-        _finish(record, offset + 6 * pixel, left, g)
-        _finish(record, offset + 7 * pixel, left, h)
+        _finish(args, offset, left, a)
+        _finish(args, offset + pixel, left, b)
+        _finish(args, offset + 2 * pixel, left, c)
+        _finish(args, offset + 3 * pixel, left, d)
+        _finish(args, offset + 4 * pixel, left, e)
+        _finish(args, offset + 5 * pixel, left, f)
+        _finish(args, offset + 6 * pixel, left, g)
+        _finish(args, offset + 7 * pixel, left, h)
 
 
 @inner
-def _one_vector(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
+def _one_vector(args: FewInputChannels, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
     """Sixteen channels of neighbouring pixels."""
-    outputs, step = argument(record, 10), argument(record, 16) * 4
+    outputs, step = args.outputs, args.step_right * 4
     start, left = zero_f32(), outputs - channel
-    if argument(record, 2):
-        start = load_f32_first(argument(record, 2) + channel * 4, left)
+    if args.bias:
+        start = load_f32_first(args.bias + channel * 4, left)
     a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
-    taps, row = argument(record, 14), (outputs + 15) // 16 * 64
-    for line in range(argument(record, 9) * argument(record, 13)):
+    taps, row = args.taps_right, (outputs + 15) // 16 * 64
+    for line in range(args.channels * args.taps_down):
         place = lines + line * length * 4
         for _ in range(taps):
             weight = load_f32(weights)
@@ -89,21 +89,21 @@ def _one_vector(record: int, lines: int, length: int, weights: int, offset: int,
             h = fused_multiply_add(broadcast_f32(place + 7 * step), weight, h)
             place += 4
             weights += row
-    _store_pixels(record, offset, left, a, b, c, d, e, f, g, h)
+    _store_pixels(args, offset, left, a, b, c, d, e, f, g, h)
 
 
 @inner
-def _two_vectors(record: int, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
+def _two_vectors(args: FewInputChannels, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
     """Thirty-two channels of neighbouring pixels: numbers of the picture are read once for both vectors."""
-    outputs, step = argument(record, 10), argument(record, 16) * 4
+    outputs, step = args.outputs, args.step_right * 4
     a, b, left = zero_f32(), zero_f32(), outputs - channel - 16
-    if argument(record, 2):
-        a = load_f32(argument(record, 2) + channel * 4)
-        b = load_f32_first(argument(record, 2) + channel * 4 + 64, left)
+    if args.bias:
+        a = load_f32(args.bias + channel * 4)
+        b = load_f32_first(args.bias + channel * 4 + 64, left)
     a0, a1, a2, a3, a4, a5, a6, a7 = a, a, a, a, a, a, a, a
     b0, b1, b2, b3, b4, b5, b6, b7 = b, b, b, b, b, b, b, b
-    taps, row = argument(record, 14), (outputs + 15) // 16 * 64
-    for line in range(argument(record, 9) * argument(record, 13)):
+    taps, row = args.taps_right, (outputs + 15) // 16 * 64
+    for line in range(args.channels * args.taps_down):
         place = lines + line * length * 4
         for _ in range(taps):
             first, second = load_f32(weights), load_f32(weights + 64)
@@ -125,12 +125,12 @@ def _two_vectors(record: int, lines: int, length: int, weights: int, offset: int
             a7, b7 = fused_multiply_add(x, first, a7), fused_multiply_add(x, second, b7)
             place += 4
             weights += row
-    _store_pixels(record, offset, 16, a0, a1, a2, a3, a4, a5, a6, a7)
-    _store_pixels(record, offset + 64, left, b0, b1, b2, b3, b4, b5, b6, b7)
+    _store_pixels(args, offset, 16, a0, a1, a2, a3, a4, a5, a6, a7)
+    _store_pixels(args, offset + 64, left, b0, b1, b2, b3, b4, b5, b6, b7)
 
 
 @task
-def stem(record: int, part: int, parts: int) -> None:
+def few_input_channels(args: FewInputChannels, thread: int, threads: int) -> None:
     """A convolution with bias, addend and activation; at least 8 columns of output.
 
     Arguments: addresses of x, weights (taps, output channels in whole vectors), bias (or 0), addend (or 0), the output and
@@ -138,22 +138,22 @@ def stem(record: int, part: int, parts: int) -> None:
     steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; activation with its numbers, and
     what follows it, as for ``winograd``; 8 words for ``claims``. A job is a row of the output.
     """
-    outputs, rows, columns = argument(record, 10), argument(record, 11), argument(record, 12)
-    length = ((columns - 1) * argument(record, 16) + argument(record, 14) + 15) // 16 * 16
-    lines = argument(record, 5) + part * argument(record, 19)
-    jobs, claims = argument(record, 6) * rows, record + _CLAIMS * 8
-    job, tried = next_job(claims, jobs, part, parts, 0)
+    outputs, rows, columns = args.outputs, args.rows, args.columns
+    length = ((columns - 1) * args.step_right + args.taps_right + 15) // 16 * 16
+    lines = args.work + thread * args.work_bytes
+    jobs, claims = args.samples * rows, args.jobs.first
+    job, tried = next_job(claims, jobs, thread, threads, 0)
     while job >= 0:
-        _copy_lines(record, job // rows, job % rows, lines, length)
+        _copy_lines(args, job // rows, job % rows, lines, length)
         for channel in range(0, outputs, 32):
-            weights = argument(record, 1) + channel * 4
+            weights = args.weights + channel * 4
             for first in range(0, columns, _PIXELS):
                 column = min(first, columns - _PIXELS)
                 offset = ((job * columns + column) * outputs + channel) * 4
-                place = lines + column * argument(record, 16) * 4
+                place = lines + column * args.step_right * 4
                 if outputs - channel > 16:
-                    _two_vectors(record, place, length, weights, offset, channel)
+                    _two_vectors(args, place, length, weights, offset, channel)
                 else:
-                    _one_vector(record, place, length, weights, offset, channel)
-        job, tried = next_job(claims, jobs, part, parts, tried)
-    leave_jobs(claims, parts)
+                    _one_vector(args, place, length, weights, offset, channel)
+        job, tried = next_job(claims, jobs, thread, threads, tried)
+    leave_jobs(claims, threads)

@@ -5,29 +5,29 @@ A window's columns lie side by side, so that each row of a window is one product
 
 from __future__ import annotations
 
+from ort_sdk_cpu.conv.arguments.few_output_channels import FewOutputChannels
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32_first, write_f32
 
-__all__ = ["few_outputs"]
+__all__ = ["few_output_channels"]
 
 
 @inner
-def _one(record: int, source: int, weights: int, first: int, last: int, run: int) -> float:
+def _one(args: FewOutputChannels, source: int, weights: int, first: int, last: int, run: int) -> float:
     """Sum of a window.
 
     Args:
-        record: of the task.
+        args: of the task.
         source: address of its first row's first number.
         weights: address of those numbers' weights.
         first: row of the window to begin with.
         last: that to end before.
         run: numbers of a row.
     """
-    pitch, width = argument(record, 8) * argument(record, 9) * 4, argument(record, 14) * argument(record, 9) * 4
+    pitch, width = args.width * args.channels * 4, args.taps_right * args.channels * 4
     total = zero_f32()
     for row in range(first, last):
         x, w = source + row * pitch, weights + row * width
@@ -39,10 +39,12 @@ def _one(record: int, source: int, weights: int, first: int, last: int, run: int
 
 
 @inner
-def _four(record: int, source: int, weights: int, first: int, last: int, run: int) -> tuple[float, float, float, float]:
+def _four(
+    args: FewOutputChannels, source: int, weights: int, first: int, last: int, run: int
+) -> tuple[float, float, float, float]:
     """Sums of a window and the three beside it."""
-    pitch, width = argument(record, 8) * argument(record, 9) * 4, argument(record, 14) * argument(record, 9) * 4
-    step = argument(record, 16) * argument(record, 9) * 4
+    pitch, width = args.width * args.channels * 4, args.taps_right * args.channels * 4
+    step = args.step_right * args.channels * 4
     a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole, left = run // 16 * 64, run % 16
     for row in range(first, last):
@@ -63,28 +65,28 @@ def _four(record: int, source: int, weights: int, first: int, last: int, run: in
 
 
 @inner
-def _row(record: int, output: int, picture: int, line: int, out: int) -> None:
+def _row(args: FewOutputChannels, output: int, picture: int, line: int, out: int) -> None:
     """Sums of one channel along a row.
 
     Args:
-        record: of the task.
+        args: of the task.
         output: the channel.
         picture: address of the picture.
         line: its row that windows begin in, which may lie above it.
         out: address of the row's first pixel.
     """
-    height, width, pixel = argument(record, 7), argument(record, 8), argument(record, 9) * 4
-    rows, columns, step = argument(record, 13), argument(record, 14), argument(record, 16)
-    outputs, count = argument(record, 10), argument(record, 12)
+    height, width, pixel = args.height, args.width, args.channels * 4
+    rows, columns, step = args.taps_down, args.taps_right, args.step_right
+    outputs, count = args.outputs, args.columns
     first, last = max(0, -line), min(rows, height - line)
-    weights = argument(record, 1) + output * rows * columns * pixel
-    shift = read_f32(argument(record, 2) + output * 4) if argument(record, 2) else 0.0
+    weights = args.weights + output * rows * columns * pixel
+    shift = read_f32(args.bias + output * 4) if args.bias else 0.0
     column = 0
     while column < count:
-        place = column * step - argument(record, 18)
+        place = column * step - args.left
         target, source = out + (column * outputs + output) * 4, picture + (line * width + place) * pixel
         if place >= 0 and column + 4 <= count and place + 3 * step + columns <= width:
-            a, b, c, d = _four(record, source, weights, first, last, columns * pixel // 4)
+            a, b, c, d = _four(args, source, weights, first, last, columns * pixel // 4)
             write_f32(target, a + shift)
             write_f32(target + outputs * 4, b + shift)
             write_f32(target + outputs * 8, c + shift)
@@ -93,12 +95,12 @@ def _row(record: int, output: int, picture: int, line: int, out: int) -> None:
         else:
             begin, end = max(0, -place), min(columns, width - place)
             offset, run = begin * pixel, max(0, end - begin) * pixel // 4
-            write_f32(target, _one(record, source + offset, weights + offset, first, last, run) + shift)
+            write_f32(target, _one(args, source + offset, weights + offset, first, last, run) + shift)
             column += 1
 
 
 @task
-def few_outputs(record: int, part: int, parts: int) -> None:
+def few_output_channels(args: FewOutputChannels, thread: int, threads: int) -> None:
     """A convolution with bias, addend and activation.
 
     Arguments: addresses of x, weights (output channels, rows of taps, columns of taps, channels), bias (or 0), addend (or 0), the
@@ -106,14 +108,14 @@ def few_outputs(record: int, part: int, parts: int) -> None:
     steps, rows of zeros above, columns of zeros to the left, and none; activation with its numbers, and what follows it, as for
     ``winograd``.
     """
-    outputs, rows = argument(record, 10), argument(record, 11)
-    jobs, line_bytes = argument(record, 6) * rows, argument(record, 12) * outputs * 4
-    picture_bytes = argument(record, 7) * argument(record, 8) * argument(record, 9) * 4
-    for job in range(jobs * part // parts, jobs * (part + 1) // parts):
-        picture, out = argument(record, 0) + job // rows * picture_bytes, argument(record, 4) + job * line_bytes
+    outputs, rows = args.outputs, args.rows
+    jobs, line_bytes = args.samples * rows, args.columns * outputs * 4
+    picture_bytes = args.height * args.width * args.channels * 4
+    for job in range(jobs * thread // threads, jobs * (thread + 1) // threads):
+        picture, out = args.x + job // rows * picture_bytes, args.out + job * line_bytes
         for output in range(outputs):
-            _row(record, output, picture, job % rows * argument(record, 15) - argument(record, 17), out)
+            _row(args, output, picture, job % rows * args.step_down - args.top, out)
         for place in range(0, line_bytes, 64):
             left = (line_bytes - place) // 4
-            value = finished(record, job * line_bytes + place, left, load_f32_first(out + place, left))
+            value = finished(args, job * line_bytes + place, left, load_f32_first(out + place, left))
             store_f32_first(out + place, value, left)

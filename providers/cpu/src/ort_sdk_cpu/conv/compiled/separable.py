@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_sdk_cpu.conv.arguments.separable import Separable, SeparableSizes
 from ort_sdk_cpu.conv.microkernels.epilogue import activated, finished
 from ort_sdk_cpu.conv.microkernels.pixel_tile import (
     NEAR_STEPS,
@@ -33,7 +34,6 @@ from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
 from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
@@ -43,8 +43,6 @@ __all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_p
 PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
 _CLIP = int(ActivationKind.CLIP)
-_CLAIMS = 52
-"""Where the words for ``claims`` are."""
 _PIECES = 6
 """Most that a part's rows are taken in."""
 _ADDRESSES = 64
@@ -52,46 +50,46 @@ _ADDRESSES = 64
 
 
 @inner
-def work_places(record: int, work: int) -> tuple[int, int, int, int, int, int]:
+def work_places(args: SeparableSizes, work: int) -> tuple[int, int, int, int, int, int]:
     """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
 
     Lines of a picture are behind the addresses.
 
     Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them.
     """
-    expanded = panels_of(argument(record, 31))
-    room = work + (1 + panels_of(argument(record, 10))) * PIXEL
+    expanded = panels_of(args.filtered)
+    room = work + (1 + panels_of(args.outputs)) * PIXEL
     line_bias = room + ROWS * PIXEL
     window_bias = line_bias + expanded * PIXEL
     addresses = window_bias + expanded * PIXEL
     picture = addresses + _ADDRESSES * 8
-    results = picture + argument(record, 9) * argument(record, 43) * argument(record, 51) * 4
+    results = picture + args.channels * args.image.taps_down * args.image.length * 4
     lines = results
-    if argument(record, 1):
-        lines += argument(record, 34) * argument(record, 12) * (expanded * PIXEL + 64)
+    if args.weights:
+        lines += args.strip * args.columns * (expanded * PIXEL + 64)
     return line_bias, window_bias, room, addresses, results, lines
 
 
 @inner
-def prepare(record: int, work: int, lines: int, line_bytes: int) -> None:
+def prepare(args: SeparableSizes, work: int, lines: int, line_bytes: int) -> None:
     """Biases in whole panels, and zeros where lines have no pixels."""
-    line_bias, window_bias, _, _, _, _ = work_places(record, work)
+    line_bias, window_bias, _, _, _, _ = work_places(args, work)
     for place in range(0, PIXEL, 64):
         store_f32(work + place, zero_f32())
-    copy_vectors(argument(record, 2), argument(record, 10), work + PIXEL)
-    copy_vectors(argument(record, 28), argument(record, 31), line_bias)
-    copy_vectors(argument(record, 30), argument(record, 31), window_bias)
+    copy_vectors(args.bias, args.outputs, work + PIXEL)
+    copy_vectors(args.line_bias, args.filtered, line_bias)
+    copy_vectors(args.window_bias, args.filtered, window_bias)
     for place in range(0, line_bytes, 64):
         store_f32(lines + place, zero_f32())
 
 
 @inner
-def _expand_line(record: int, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
+def _expand_line(args: SeparableSizes, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
     """A line of products of pixels with a panel: of so many lines one, in the course of which the next panel is asked for."""
-    width, channels, activation = argument(record, 8), argument(record, 9), argument(record, 36)
-    vectors = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16)
-    weights, row = argument(record, 27) + panel * channels * PIXEL, channels * 4
-    low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
+    width, channels, activation = args.width, args.channels, args.line_activation.kind
+    vectors = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16)
+    weights, row = args.line_weights + panel * channels * PIXEL, channels * 4
+    low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
     tiles, size = (width + ROWS - 1) // ROWS, channels * PIXEL
     step = line_step_of(lines * tiles * ROWS, channels, size)
     for tile in range(tiles):
@@ -103,30 +101,30 @@ def _expand_line(record: int, source: int, panel: int, bias: int, target: int, i
 
 
 @inner
-def _activate_line(record: int, target: int) -> None:
+def _activate_line(args: SeparableSizes, target: int) -> None:
     """What is done to a line where that is more than bounds."""
-    activation = argument(record, 36)
+    activation = args.line_activation.kind
     if activation > _CLIP:
-        for place in range(target, target + argument(record, 8) * PIXEL, 64):
-            store_f32(place, activated(load_f32(place), activation, number(record, 37), number(record, 38)))
+        for place in range(target, target + args.width * PIXEL, 64):
+            store_f32(place, activated(load_f32(place), activation, args.line_activation.alpha, args.line_activation.beta))
 
 
 @inner
-def _convolve_line(record: int, sample: int, index: int, panel: int, bias: int, addresses: int, target: int) -> None:
+def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bias: int, addresses: int, target: int) -> None:
     """A line of windows of a picture of few channels, in a panel."""
-    channels, taps, length = argument(record, 9), argument(record, 43), argument(record, 51)
-    height, width, step = argument(record, 49), argument(record, 50), argument(record, 46) * 4
-    top = index * argument(record, 45) - argument(record, 47)
+    channels, taps, length = args.channels, args.image.taps_down, args.image.length
+    height, width, step = args.image.height, args.image.width, args.image.step_right * 4
+    top = index * args.image.step_down - args.image.top
     for line in range(channels * taps):
         plane, row = sample * channels + line // taps, top + line % taps
-        source = argument(record, 0) + (plane * height + row) * width * 4 if 0 <= row < height else 0
+        source = args.x + (plane * height + row) * width * 4 if 0 <= row < height else 0
         place = addresses + _ADDRESSES * 8 + line * length * 4
-        copy_line(source, width, argument(record, 48), place, length)
+        copy_line(source, width, args.image.left, place, length)
         write_i64(addresses + line * 8, place)
-    weights = argument(record, 27) + panel * channels * taps * argument(record, 44) * PIXEL
-    vectors, activation = min(COLUMNS, (argument(record, 31) - panel * PANEL + 15) // 16), argument(record, 36)
-    low, high = lowest(activation, number(record, 37)), highest(activation, number(record, 38))
-    columns, lines, across = argument(record, 8), channels * taps, argument(record, 44)
+    weights = args.line_weights + panel * channels * taps * args.image.taps_right * PIXEL
+    vectors, activation = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16), args.line_activation.kind
+    low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
+    columns, lines, across = args.width, channels * taps, args.image.taps_right
     tiles = (columns + ROWS - 1) // ROWS
     for tile in range(tiles):
         first = columns * tile // tiles
@@ -135,10 +133,10 @@ def _convolve_line(record: int, sample: int, index: int, panel: int, bias: int, 
 
 
 @inner
-def copy_part(record: int, source: int, panel: int, target: int) -> None:
+def copy_part(args: SeparableSizes, source: int, panel: int, target: int) -> None:
     """A panel of a line as it is."""
-    channels, left = argument(record, 9), argument(record, 9) - panel * PANEL
-    for column in range(argument(record, 8)):
+    channels, left = args.channels, args.channels - panel * PANEL
+    for column in range(args.width):
         place, to = source + (column * channels + panel * PANEL) * 4, target + column * PIXEL
         for lane in range(0, min(PANEL, left), 16):
             store_f32(to + lane * 4, load_f32_first(place + lane * 4, left - lane))
@@ -146,59 +144,62 @@ def copy_part(record: int, source: int, panel: int, target: int) -> None:
 
 @inner
 def _make_lines(
-    record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
+    args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
     """A panel of some lines of the picture, each into the place of the line ``slots`` before it."""
-    bias, _, _, addresses, _, _ = work_places(record, work)
-    row = argument(record, 8) * argument(record, 9) * 4
+    bias, _, _, addresses, _, _ = work_places(args, work)
+    row = args.width * args.channels * 4
     for index in range(first, stop):
-        source = argument(record, 0) + (sample * argument(record, 7) + index) * row
-        target = lines + index % slots * line + argument(record, 18) * PIXEL
-        if argument(record, 43):
-            _convolve_line(record, sample, index, panel, bias + panel * PIXEL, addresses, target)
-            _activate_line(record, target)
-        elif argument(record, 27):
-            _expand_line(record, source, panel, bias + panel * PIXEL, target, index - first, stop - first)
-            _activate_line(record, target)
+        source = args.x + (sample * args.height + index) * row
+        target = lines + index % slots * line + args.left * PIXEL
+        if args.image.taps_down:
+            _convolve_line(args, sample, index, panel, bias + panel * PIXEL, addresses, target)
+            _activate_line(args, target)
+        elif args.line_weights:
+            _expand_line(args, source, panel, bias + panel * PIXEL, target, index - first, stop - first)
+            _activate_line(args, target)
         else:
-            copy_part(record, source, panel, target)
+            copy_part(args, source, panel, target)
 
 
 @inner
-def _taps(record: int, top: int) -> tuple[int, int]:
+def _taps(args: SeparableSizes, top: int) -> tuple[int, int]:
     """First and last but one tap of a window that are within the picture's height."""
-    size, dilation = argument(record, 7), argument(record, 32)
+    size, dilation = args.height, args.dilation_down
     first = 0 if top >= 0 else (-top + dilation - 1) // dilation
-    stop = 0 if top >= size else min(argument(record, 13), (size - top + dilation - 1) // dilation)
+    stop = 0 if top >= size else min(args.taps_down, (size - top + dilation - 1) // dilation)
     return first, stop
 
 
 @inner
-def _finish_windows(record: int, room: int, count: int, place: int, left: int) -> None:
+def _finish_windows(args: SeparableSizes, room: int, count: int, place: int, left: int) -> None:
     """Windows' sums into the output."""
     for index in range(count):
         for lane in range(0, min(PANEL, left), 16):
-            offset = place + index * argument(record, 10) * 4 + lane * 4
-            value = finished(record, offset, left - lane, load_f32(room + index * PIXEL + lane * 4))
-            store_f32_first(argument(record, 4) + offset, value, left - lane)
+            offset = place + index * args.outputs * 4 + lane * 4
+            value = finished(args, offset, left - lane, load_f32(room + index * PIXEL + lane * 4))
+            store_f32_first(args.out + offset, value, left - lane)
 
 
 @inner
-def _activate_windows(record: int, count: int, place: int, row: int) -> None:
+def _activate_windows(args: SeparableSizes, count: int, place: int, row: int) -> None:
     for index in range(count):
         for lane in range(0, PIXEL, 64):
             to = place + index * row + lane
-            store_f32(to, activated(load_f32(to), argument(record, 39), number(record, 40), number(record, 41)))
+            store_f32(
+                to,
+                activated(load_f32(to), args.window_activation.kind, args.window_activation.alpha, args.window_activation.beta),
+            )
 
 
 @inner
 def convolve_row(
-    record: int, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, place: int
+    args: SeparableSizes, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, place: int
 ) -> None:
     """A row of windows in a panel.
 
     Args:
-        record: of the task.
+        args: of the task.
         lines: address of the addresses of lines under the windows.
         count: how many lines.
         weights: address of the first line's taps.
@@ -208,16 +209,16 @@ def convolve_row(
         target: address of the first window's result, to be multiplied; 0: the results are the output.
         place: offset of the first window's result in the output.
     """
-    columns, step, taps = argument(record, 12), argument(record, 16), argument(record, 14)
-    is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and argument(record, 33) == 1
-    left = argument(record, 31) - panel * PANEL
-    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(argument(record, 31)) * PIXEL + 64
-    activation = argument(record, 39)
-    low, high = lowest(activation, number(record, 40)), highest(activation, number(record, 41))
+    columns, step, taps = args.columns, args.step_right, args.taps_right
+    is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and args.dilation_right == 1
+    left = args.filtered - panel * PANEL
+    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(args.filtered) * PIXEL + 64
+    activation = args.window_activation.kind
+    low, high = lowest(activation, args.window_activation.alpha), highest(activation, args.window_activation.beta)
     is_direct = target != 0
-    if not target and has_bounds_only(record) and argument(record, 3) == 0 and left >= vectors * 16:
-        is_direct, target, row = True, argument(record, 4) + place, argument(record, 10) * 4
-        low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
+    if not target and has_bounds_only(args) and args.added == 0 and left >= vectors * 16:
+        is_direct, target, row = True, args.out + place, args.outputs * 4
+        low, high = lowest(args.epilogue.activation, args.epilogue.alpha), highest(args.epilogue.activation, args.epilogue.beta)
     if not target:
         low, high = lowest(0, np.float32(0)), highest(0, np.float32(0))
     tiles = (columns + WINDOWS - 1) // WINDOWS
@@ -225,67 +226,69 @@ def convolve_row(
         first = columns * index // tiles
         size = columns * (index + 1) // tiles - first
         to, to_row = (target + first * row, row) if is_direct else (room, PIXEL)
-        offset, tap_step = first * step * PIXEL, argument(record, 33) * PIXEL
+        offset, tap_step = first * step * PIXEL, args.dilation_right * PIXEL
         if is_near:
             near_tile(size, vectors, lines, count, offset, step, taps, weights, bias, low, high, to, to_row)
         else:
             window_tile(size, vectors, lines, count, offset, step * PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
         if not is_direct:
-            _finish_windows(record, room, size, place + first * argument(record, 10) * 4, left)
-        elif activation > _CLIP and argument(record, 1):
-            _activate_windows(record, size, to, to_row)
+            _finish_windows(args, room, size, place + first * args.outputs * 4, left)
+        elif activation > _CLIP and args.weights:
+            _activate_windows(args, size, to, to_row)
 
 
 @inner
-def _convolve(record: int, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int) -> None:
+def _convolve(
+    args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
+) -> None:
     """Some rows of windows in a panel."""
-    _, bias, room, addresses, results, _ = work_places(record, work)
-    columns, result_row = argument(record, 12), panels_of(argument(record, 31)) * PIXEL + 64
+    _, bias, room, addresses, results, _ = work_places(args, work)
+    columns, result_row = args.columns, panels_of(args.filtered) * PIXEL + 64
     for row in range(first, stop):
-        top = row * argument(record, 15) - argument(record, 17)
-        begin, end = _taps(record, top)
+        top = row * args.step_down - args.top
+        begin, end = _taps(args, top)
         for tap in range(begin, end):
-            write_i64(addresses + (tap - begin) * 8, lines + (top + tap * argument(record, 32)) % slots * line)
-        weights = argument(record, 29) + (panel * argument(record, 13) + begin) * argument(record, 14) * PIXEL
-        target = results + (row - first) * columns * result_row + panel * PIXEL if argument(record, 1) else 0
-        place = (sample * argument(record, 11) + row) * columns * argument(record, 10) * 4 + panel * PIXEL
-        convolve_row(record, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, place)
+            write_i64(addresses + (tap - begin) * 8, lines + (top + tap * args.dilation_down) % slots * line)
+        weights = args.filters + (panel * args.taps_down + begin) * args.taps_right * PIXEL
+        target = results + (row - first) * columns * result_row + panel * PIXEL if args.weights else 0
+        place = (sample * args.rows + row) * columns * args.outputs * 4 + panel * PIXEL
+        convolve_row(args, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, place)
 
 
 @inner
 def _convolve_sample(
-    record: int, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int, ready: int
+    args: SeparableSizes, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int, ready: int
 ) -> int:
     """Some rows of a sample in some panels, a strip at a time. Lines below ``ready`` are made; returns which are then."""
-    steps, reach = argument(record, 15), (argument(record, 13) - 1) * argument(record, 32) + 1
-    slots, line = (argument(record, 34) - 1) * steps + reach, argument(record, 42) * PIXEL
+    steps, reach = args.step_down, (args.taps_down - 1) * args.dilation_down + 1
+    slots, line = (args.strip - 1) * steps + reach, args.line * PIXEL
     while row < stop:
-        end = min(stop, row + argument(record, 34))
-        needed = min(argument(record, 7), (end - 1) * steps - argument(record, 17) + reach)
+        end = min(stop, row + args.strip)
+        needed = min(args.height, (end - 1) * steps - args.top + reach)
         for panel in range(panels[0], panels[1]):
             own = lines + (panel - panels[0]) * slots * line
-            _make_lines(record, sample, ready, needed, panel, work, own, line, slots)
-            _convolve(record, sample, row, end, panel, work, own, line, slots)
-        if argument(record, 1):
-            columns, width = argument(record, 12), panels_of(argument(record, 31)) * PIXEL + 64
-            first, count = (sample * argument(record, 11) + row) * columns, (end - row) * columns
-            x, depth = work_places(record, work)[4], argument(record, 31)
-            weights, wanted, size = argument(record, 1), panels_of(argument(record, 10)), depth * PIXEL
+            _make_lines(args, sample, ready, needed, panel, work, own, line, slots)
+            _convolve(args, sample, row, end, panel, work, own, line, slots)
+        if args.weights:
+            columns, width = args.columns, panels_of(args.filtered) * PIXEL + 64
+            first, count = (sample * args.rows + row) * columns, (end - row) * columns
+            x, depth = work_places(args, work)[4], args.filtered
+            weights, wanted, size = args.weights, panels_of(args.outputs), depth * PIXEL
             for panel in range(wanted):
                 ahead, has_next = weights + (panel + 1) * size, int(panel + 1 < wanted)
-                multiply_pixels(record, x, width, count, depth, first, panel, weights, work, ahead, has_next * size, has_next)
+                multiply_pixels(args, x, width, count, depth, first, panel, weights, work, ahead, has_next * size, has_next)
         ready, row = max(ready, needed), end
     return ready
 
 
 @inner
 def _convolve_rows(
-    record: int, first: int, stop: int, panels: tuple[int, int], work: int, lines: int, made: tuple[int, int]
+    args: SeparableSizes, first: int, stop: int, panels: tuple[int, int], work: int, lines: int, made: tuple[int, int]
 ) -> tuple[int, int]:
     """Some rows of all samples in some panels.
 
     Args:
-        record: of the task.
+        args: of the task.
         first: number of the first row.
         stop: of the one behind the last.
         panels: the first, and the one behind the last.
@@ -296,35 +299,35 @@ def _convolve_rows(
     Returns:
         The same for what comes next.
     """
-    rows = argument(record, 11)
+    rows = args.rows
     while first < stop:
         sample, row = first // rows, first % rows
-        ready = made[1] if row and made[0] == first else max(0, row * argument(record, 15) - argument(record, 17))
+        ready = made[1] if row and made[0] == first else max(0, row * args.step_down - args.top)
         end = min(rows, row + stop - first)
-        ready = _convolve_sample(record, sample, row, end, panels, work, lines, ready)
+        ready = _convolve_sample(args, sample, row, end, panels, work, lines, ready)
         first += end - row
         made = (first, ready)
     return made
 
 
 @inner
-def _convolve_jobs(record: int, part: int, parts: int, work: int, lines: int) -> None:
+def _convolve_jobs(args: Separable, part: int, parts: int, work: int, lines: int) -> None:
     """A panel of all rows at a time, or some strips of all panels, of which lines stay if they follow each other."""
-    panels, rows, claims = panels_of(argument(record, 31)), argument(record, 6) * argument(record, 11), record + _CLAIMS * 8
-    by_channels, pieces = argument(record, 35), max(1, min(_PIECES, rows // (parts * argument(record, 34))))
+    panels, rows, claims = panels_of(args.filtered), args.samples * args.rows, args.jobs.first
+    by_channels, pieces = args.is_by_channels, max(1, min(_PIECES, rows // (parts * args.strip)))
     jobs, made = panels if by_channels else parts * pieces, (-1, 0)
     job, tried = next_job(claims, jobs, part, parts, 0)
     while job >= 0:
         first, stop, begin, end = rows * job // jobs, rows * (job + 1) // jobs, 0, panels
         if by_channels:
             first, stop, begin, end, made = 0, rows, job, job + 1, (-1, 0)
-        made = _convolve_rows(record, first, stop, (begin, end), work, lines, made)
+        made = _convolve_rows(args, first, stop, (begin, end), work, lines, made)
         job, tried = next_job(claims, jobs, part, parts, tried)
     leave_jobs(claims, parts)
 
 
 @task
-def separable(record: int, part: int, parts: int) -> None:
+def separable(args: Separable, thread: int, threads: int) -> None:
     """A convolution with a filter per channel, perhaps of what another makes of x; perhaps with one of one tap behind it.
 
     The other is of one tap, or of a picture of few channels that lies row-major.
@@ -339,9 +342,9 @@ def separable(record: int, part: int, parts: int) -> None:
     rows of zeros above, columns of zeros to the left, height and width of x, numbers of a line with its zeros in whole vectors;
     8 words for ``claims``.
     """
-    work = argument(record, 5) + part * argument(record, 19)
-    panels = 1 if argument(record, 35) else panels_of(argument(record, 31))
-    slots = (argument(record, 34) - 1) * argument(record, 15) + (argument(record, 13) - 1) * argument(record, 32) + 1
-    lines = work_places(record, work)[5]
-    prepare(record, work, lines, panels * slots * argument(record, 42) * PIXEL)
-    _convolve_jobs(record, part, parts, work, lines)
+    work = args.work + thread * args.work_bytes
+    panels = 1 if args.is_by_channels else panels_of(args.filtered)
+    slots = (args.strip - 1) * args.step_down + (args.taps_down - 1) * args.dilation_down + 1
+    lines = work_places(args, work)[5]
+    prepare(args, work, lines, panels * slots * args.line * PIXEL)
+    _convolve_jobs(args, thread, threads, work, lines)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.conv.arguments.winograd import Winograd, WinogradWeights
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
 from ort_sdk_cpu.gemm.compiled.panels import prefetch_shift
 from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import add, multiply, splat_f32, subtract
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -32,8 +32,6 @@ _POSITIONS = 16
 _STEPS = 64
 """Most channels summed in one chain."""
 _TAPS = 9
-_CLAIMS = 27
-"""Where the words for ``claims`` are."""
 
 
 @inner
@@ -76,22 +74,22 @@ def _transform_tile(place: int, pixel: int, line: int, bounds: Any, channels: in
 
 
 @inner
-def _place_of(record: int, tile_index: int) -> Any:
+def _place_of(args: Winograd, tile_index: int) -> Any:
     """(sample, row, column) of a tile."""
-    rows, columns = argument(record, 15), argument(record, 16)
+    rows, columns = args.tile_rows, args.tile_columns
     rest = tile_index // columns
     return rest // rows, rest % rows, tile_index % columns
 
 
 @inner
-def _transform_input(record: int, first: int, count: int, target: int, row: int, step: int) -> None:
-    height, width, channels = argument(record, 7), argument(record, 8), argument(record, 9)
+def _transform_input(args: Winograd, first: int, count: int, target: int, row: int, step: int) -> None:
+    height, width, channels = args.height, args.width, args.channels
     pixel = channels * 4
     line = pixel * width
     for index in range(count):
-        sample, tile_row, tile_column = _place_of(record, first + index)
-        top, left = 2 * tile_row - argument(record, 13), 2 * tile_column - argument(record, 14)
-        place = argument(record, 0) + (sample * height + top) * line + left * pixel
+        sample, tile_row, tile_column = _place_of(args, first + index)
+        top, left = 2 * tile_row - args.top, 2 * tile_column - args.left
+        place = args.x + (sample * height + top) * line + left * pixel
         bounds = (-top, height - top, -left, width - left)
         _transform_tile(place, pixel, line, bounds, channels, target + index * row, step)
 
@@ -117,12 +115,12 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
 
 
 @inner
-def _finish(record: int, offset: int, channel: int, left: int, value: Any) -> None:
+def _finish(args: Winograd, offset: int, channel: int, left: int, value: Any) -> None:
     """Bias, addend and activation of 16 channels of a pixel, then into the output."""
-    bias = argument(record, 2)
+    bias = args.bias
     if bias:
         value = add(value, load_f32_first(bias + channel * 4, left))
-    store_f32_first(argument(record, 4) + offset, finished(record, offset, left, value), left)
+    store_f32_first(args.out + offset, finished(args, offset, left, value), left)
 
 
 @inner
@@ -134,11 +132,11 @@ def _row_of_sums(place: int) -> Any:
 
 
 @inner
-def _transform_output(record: int, first: int, count: int, sums: int, sums_row: int, start: int) -> None:
-    outputs, height, width = argument(record, 10), argument(record, 11), argument(record, 12)
+def _transform_output(args: Winograd, first: int, count: int, sums: int, sums_row: int, start: int) -> None:
+    outputs, height, width = args.outputs, args.rows, args.columns
     pixel, line = outputs * 4, outputs * 4 * width
     for index in range(count):
-        sample, tile_row, tile_column = _place_of(record, first + index)
+        sample, tile_row, tile_column = _place_of(args, first + index)
         has_below, has_right = 2 * tile_row + 1 < height, 2 * tile_column + 1 < width
         corner = (sample * height + 2 * tile_row) * line + 2 * tile_column * pixel
         for lane in range(0, min(_WIDTH, outputs - start), 16):
@@ -148,52 +146,52 @@ def _transform_output(record: int, first: int, count: int, sums: int, sums_row: 
             b0, b1 = _row_of_sums(place + 4 * _WIDTH * 4)
             c0, c1 = _row_of_sums(place + 8 * _WIDTH * 4)
             d0, d1 = _row_of_sums(place + 12 * _WIDTH * 4)
-            _finish(record, offset, channel, left, add(a0, add(b0, c0)))
+            _finish(args, offset, channel, left, add(a0, add(b0, c0)))
             if has_right:
-                _finish(record, offset + pixel, channel, left, add(a1, add(b1, c1)))
+                _finish(args, offset + pixel, channel, left, add(a1, add(b1, c1)))
             if has_below:
-                _finish(record, offset + line, channel, left, subtract(subtract(b0, c0), d0))
+                _finish(args, offset + line, channel, left, subtract(subtract(b0, c0), d0))
             if has_below and has_right:
-                _finish(record, offset + line + pixel, channel, left, subtract(subtract(b1, c1), d1))
+                _finish(args, offset + line + pixel, channel, left, subtract(subtract(b1, c1), d1))
 
 
 @task
-def winograd(record: int, part: int, parts: int) -> None:
+def winograd(args: Winograd, thread: int, threads: int) -> None:
     """A convolution with bias, addend and activation.
 
     Arguments: addresses of x, weights, bias (or 0), addend (or 0), the output and working memory; samples, height, width,
     channels, output channels, height and width of the output, rows of zeros above, columns of zeros to the left, rows and columns
-    of tiles, blocks of tiles, parts of the output channels, bytes of working memory per thread; activation (0: none, 1: bounds,
+    of tiles, blocks of tiles, threads of the output channels, bytes of working memory per thread; activation (0: none, 1: bounds,
     2: slope below zero, 3: silu, 4: hard swish) and its two numbers; the address of what is added at last (or 0); whether the
-    activation is scaled, factor and shift; 8 words for ``claims``. A job is a block of tiles in a part of the output channels.
+    activation is scaled, factor and shift; 8 words for ``claims``. A job is a block of tiles in a thread of the output channels.
     """
-    channels, outputs = argument(record, 9), argument(record, 10)
+    channels, outputs = args.channels, args.outputs
     tiles, blocks, channel_parts = (
-        argument(record, 6) * argument(record, 15) * argument(record, 16),
-        argument(record, 17),
-        argument(record, 18),
+        args.samples * args.tile_rows * args.tile_columns,
+        args.blocks,
+        args.channel_parts,
     )
     panels, jobs = (outputs + _WIDTH - 1) // _WIDTH, blocks * channel_parts
     at_once = (tiles + blocks - 1) // blocks
     row = (channels + 15) // 16 * 64 + 64
     step, sums_row = at_once * row + 64, (_POSITIONS * _WIDTH + 16) * 4
-    inputs = argument(record, 5) + part * argument(record, 19)
+    inputs = args.work + thread * args.work_bytes
     sums = inputs + _POSITIONS * step
-    claims, made = record + _CLAIMS * 8, -1
-    job, tried = next_job(claims, jobs, part, parts, 0)
+    claims, made = args.jobs.first, -1
+    job, tried = next_job(claims, jobs, thread, threads, 0)
     while job >= 0:
         block, channel_part = job // channel_parts, job % channel_parts
         first = tiles * block // blocks
         count = tiles * (block + 1) // blocks - first
         if block != made:
-            _transform_input(record, first, count, inputs, row, step)
+            _transform_input(args, first, count, inputs, row, step)
             made = block
         for panel in range(panels * channel_part // channel_parts, panels * (channel_part + 1) // channel_parts):
-            weights = argument(record, 1) + panel * _POSITIONS * channels * _WIDTH * 4
+            weights = args.weights + panel * _POSITIONS * channels * _WIDTH * 4
             _multiply(inputs, row, step, count, channels, weights, sums, sums_row)
-            _transform_output(record, first, count, sums, sums_row, panel * _WIDTH)
-        job, tried = next_job(claims, jobs, part, parts, tried)
-    leave_jobs(claims, parts)
+            _transform_output(args, first, count, sums, sums_row, panel * _WIDTH)
+        job, tried = next_job(claims, jobs, thread, threads, tried)
+    leave_jobs(claims, threads)
 
 
 @inner
@@ -226,17 +224,17 @@ def _filter(taps: int, target: int, step: int) -> None:
 
 
 @task
-def winograd_weights(record: int, part: int, parts: int) -> None:
+def winograd_weights(args: WinogradWeights, thread: int, threads: int) -> None:
     """Transform weights (M, C, 3, 3). Arguments: addresses of weights, target and 9 KiB per thread; M, C."""
-    outputs, channels = argument(record, 3), argument(record, 4)
+    outputs, channels = args.outputs, args.channels
     groups, step = (outputs + _WIDTH - 1) // _WIDTH * COLUMNS, channels * _WIDTH * 4
-    taps, row = argument(record, 2) + part * _TAPS * 1024, channels * _TAPS * 4
-    for group in range(groups * part // parts, groups * (part + 1) // parts):
+    taps, row = args.work + thread * _TAPS * 1024, channels * _TAPS * 4
+    for group in range(groups * thread // threads, groups * (thread + 1) // threads):
         first = min(group * 16, outputs - 1)
-        target = argument(record, 1) + group // COLUMNS * _POSITIONS * step + group % COLUMNS * 64
+        target = args.out + group // COLUMNS * _POSITIONS * step + group % COLUMNS * 64
         for channel in range(0, channels, 16):
             count = min(16, channels - channel)
-            place = argument(record, 0) + first * row + channel * _TAPS * 4
+            place = args.weights + first * row + channel * _TAPS * 4
             for start in range(0, count * _TAPS, 16):
                 transpose_rows(place + start * 4, row, min(16, outputs - first), count * _TAPS - start, taps + start * 64)
             for index in range(count):

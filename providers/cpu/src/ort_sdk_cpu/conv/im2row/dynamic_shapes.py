@@ -16,6 +16,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import tiled
+from ort_sdk_cpu.conv.arguments.depthwise import MODULE
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.conv.select import ConvAlgorithm, choose_dynamic
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
@@ -39,7 +40,6 @@ MOST_WORK = 1 << 26
 """Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
 MOST_SPREAD_BYTES = 1 << 24
 """Of a result that is cut out of a larger one: larger ones are worth a primitive."""
-_KINDS = "q" * 19 + "ff"
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
 _HALF = 0.5
@@ -356,7 +356,8 @@ class _Depthwise:
         sizes = (*axes.size, *axes.kernel, *axes.out, *axes.strides, *axes.dilations, *axes.begins)
         work = out.size * math.prod(axes.kernel)
         threads = threads_for(work, WORK_PER_THREAD)
-        _depthwise()(threads, x, self._filters, bias, out, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
+        words = (x, self._filters, bias, out, x.shape[0], x.shape[-1], *sizes, *self._epilogue)
+        _depthwise()(threads, *words)
         return True
 
 
@@ -364,7 +365,7 @@ class _Depthwise:
 def _depthwise() -> TaskFunction:
     from ort_sdk_cpu.jit.task import task_function
 
-    return task_function("depthwise", "depthwise", _KINDS)
+    return task_function(MODULE, "depthwise")
 
 
 _KINDS_OF: dict[ConvAlgorithm, Callable[[ConvGeometry, HostArray, Scratch, Activation], _Convolution]] = {

@@ -1,4 +1,4 @@
-"""What is done to the sums of a convolution, told by numbers of a record."""
+"""What is done to the sums of a convolution: ``conv.arguments.direct.Epilogue``, and what is added before the activation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.math import sigmoid, silu
 from ort_sdk_cpu.simd.memory import load_f32_first
@@ -38,20 +37,19 @@ def activated(value: Any, activation: int, first: float, second: float) -> Any:
 
 
 @inner
-def finished(record: int, offset: int, left: int, value: Any) -> Any:
+def finished(args: Any, offset: int, left: int, value: Any) -> Any:
     """All that may be done to a sum with its bias.
 
     Args:
-        record: of the task: at 3 the address of what is added before the activation (or 0), at 20 activation and its numbers,
-            at 23 the address of what is added at last (or 0), at 24 whether the activation is scaled, factor and shift.
+        args: of the task, with ``added`` and ``epilogue``.
         offset: bytes from the output's begin, and that of what is added, to these channels.
         left: channels from these on.
         value: the sums.
     """
-    addend, last = argument(record, 3), argument(record, 23)
+    addend, last = args.added, args.epilogue.last
     if addend:
         value = add(value, load_f32_first(addend + offset, left))
-    value = activated(value, argument(record, 20), number(record, 21), number(record, 22))
-    if argument(record, 24):
-        value = fused_multiply_add(value, splat_f32(number(record, 25)), splat_f32(number(record, 26)))
+    value = activated(value, args.epilogue.activation, args.epilogue.alpha, args.epilogue.beta)
+    if args.epilogue.is_scaled:
+        value = fused_multiply_add(value, splat_f32(args.epilogue.scale), splat_f32(args.epilogue.shift))
     return add(value, load_f32_first(last + offset, left)) if last else value

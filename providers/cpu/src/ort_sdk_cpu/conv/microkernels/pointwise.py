@@ -1,7 +1,6 @@
-"""Products of pixels with weights in panels: convolutions of one tap, and the last part of those made of several.
+"""GEMM of pixels and panels of weights: 1x1 convolutions, and the last part of those made of several.
 
-The record of a task that uses them has the addresses of bias (2), addend (3) and output (4), the number of output channels (10),
-and at 20 what is done to the sums, as ``results.finished`` says.
+The arguments of a task that uses it have ``bias``, ``added``, ``out``, ``outputs`` and an ``epilogue``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import numpy as np
 from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
-from ort_sdk_cpu.simd.arguments import argument, number
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 
@@ -78,19 +76,19 @@ def highest(activation: int, bound: float) -> Any:
 
 
 @inner
-def has_bounds_only(record: int) -> Any:
+def has_bounds_only(args: Any) -> Any:
     """Whether nothing but bounds is applied to the sums."""
-    return argument(record, 20) <= _CLIP and argument(record, 23) == 0 and argument(record, 24) == 0
+    return args.epilogue.activation <= _CLIP and args.epilogue.last == 0 and args.epilogue.is_scaled == 0
 
 
 @inner
-def _finish_rows(record: int, stage: int, rows: int, offset: int, left: int) -> None:
-    row_bytes = argument(record, 10) * 4
+def _finish_rows(args: Any, stage: int, rows: int, offset: int, left: int) -> None:
+    row_bytes = args.outputs * 4
     for row in range(rows):
         for lane in range(0, min(PANEL, left), 16):
             place, rest = offset + row * row_bytes + lane * 4, left - lane
-            value = finished(record, place, rest, load_f32(stage + row * _PANEL_BYTES + lane * 4))
-            store_f32_first(argument(record, 4) + place, value, rest)
+            value = finished(args, place, rest, load_f32(stage + row * _PANEL_BYTES + lane * 4))
+            store_f32_first(args.out + place, value, rest)
 
 
 @inner
@@ -117,17 +115,17 @@ def _slowness_of(depth: int) -> int:
 
 
 @inner
-def _next_pixels(record: int, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
+def _next_pixels(args: Any, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
     """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
     if not is_known:
         return bias, bias, 0
-    written = argument(record, 4) + offset
-    return (argument(record, 3) + offset if argument(record, 3) else written), written, argument(record, 10) * 4
+    written = args.out + offset
+    return (args.added + offset if args.added else written), written, args.outputs * 4
 
 
 @inner
 def multiply_pixels(
-    record: int,
+    args: Any,
     x: int,
     x_row: int,
     pixels: int,
@@ -143,7 +141,7 @@ def multiply_pixels(
     """Write one panel of output channels for some pixels.
 
     Args:
-        record: of the task.
+        args: of the task.
         x: address of the first pixel's channels.
         x_row: bytes from pixel to pixel.
         pixels: how many.
@@ -156,28 +154,31 @@ def multiply_pixels(
         ahead_bytes: how much there is of it; no more than twice ``brought_bytes`` is asked for.
         has_next: whether the next panel comes afterwards. What others write must not be asked for: it would be taken from them.
     """
-    outputs = argument(record, 10)
+    outputs = args.outputs
     left, row_bytes = outputs - panel * PANEL, outputs * 4
     vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _STEPS - 1) // _STEPS
-    stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(record) and left >= vectors * 16
+    stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(args) and left >= vectors * 16
     tiles, step = (pixels + ROWS - 1) // ROWS, line_step_of(pixels, depth, ahead_bytes)
     panel_weights = weights + panel * depth * _PANEL_BYTES
     for index in range(tiles):
         first, rows = pixels * index // tiles, pixels * (index + 1) // tiles - pixels * index // tiles
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
         bias, addend_row = work + (1 + panel) * _PANEL_BYTES, row_bytes
-        addend = argument(record, 3) + offset if is_direct and argument(record, 3) else 0
+        addend = args.added + offset if is_direct and args.added else 0
         following, is_known, asked = offset + rows * row_bytes, int(is_direct), index * depth * step // 2
         if index == tiles - 1:
             following, is_known = pixel * row_bytes + (panel + 1) * _PANEL_BYTES, has_next * is_known
-        soon, written, behind = _next_pixels(record, following, is_known, bias)
+        soon, written, behind = _next_pixels(args, following, is_known, bias)
         line, line_step = (ahead + asked, step) if asked < ahead_bytes else (panel_weights, 0)
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
             if is_direct and block == blocks - 1:
-                target, target_row = argument(record, 4) + offset, row_bytes
-                low, high = lowest(argument(record, 20), number(record, 21)), highest(argument(record, 20), number(record, 22))
+                target, target_row = args.out + offset, row_bytes
+                low, high = (
+                    lowest(args.epilogue.activation, args.epilogue.alpha),
+                    highest(args.epilogue.activation, args.epilogue.beta),
+                )
             place, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
             leading_pixel_tile(
                 *(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row),
@@ -185,4 +186,4 @@ def multiply_pixels(
             )
             bias, addend, addend_row = work, stage, _PANEL_BYTES
         if not is_direct:
-            _finish_rows(record, stage, rows, offset, left)
+            _finish_rows(args, stage, rows, offset, left)

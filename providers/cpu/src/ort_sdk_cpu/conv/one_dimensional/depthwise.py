@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.conv.arguments.depthwise import MODULE, Depthwise
 from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, MAX_1D_BYTES, TEAM_WORK, SpecializedConvKernel
 from ort_sdk_cpu.jit.native_call import in_turn
@@ -21,8 +22,6 @@ from ort_sdk_cpu.kernel.task_writer import team_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
 __all__ = ["Depthwise1dKernel"]
-
-_X, _FILTERS, _BIAS, _Y = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,25 @@ class Filters:
         """The task, but for its arrays."""
         count = self.count(length)
         threads = team_for(samples * count * self.taps * self.channels, TEAM_WORK)
-        pairs = ((1, length), (1, self.taps), (1, count), (1, self.stride), (1, self.dilation), (0, self.begin))
+        along = ("height", "rows", "taps_down", "step_down", "dilation_down", "top")
+        across = ("width", "columns", "taps_right", "step_right", "dilation_right", "left")
         # Threads share rows: the input is one column of them, or, for one thread, one row.
-        geometry = [size for pair in pairs for size in (reversed(pair) if threads > 1 else pair)]
-        activation = self.activation
-        epilogue = (int(activation.kind), float(activation.alpha), float(activation.beta))
-        arguments = (0, 0, 0, 0, samples, self.channels, *geometry, *epilogue)
-        return TaskCall("depthwise", "depthwise", arguments, threads)
+        axis, other = (along, across) if threads > 1 else (across, along)
+        sizes = dict(zip(axis, (length, count, self.taps, self.stride, self.dilation, self.begin), strict=True))
+        sizes |= dict(zip(other, (1, 1, 1, 1, 1, 0), strict=True))
+        arguments = Depthwise(
+            x=0,
+            filters=0,
+            bias=0,
+            out=0,
+            samples=samples,
+            channels=self.channels,
+            **sizes,
+            activation=int(self.activation.kind),
+            alpha=float(self.activation.alpha),
+            beta=float(self.activation.beta),
+        )
+        return TaskCall(MODULE, "depthwise", arguments, threads)
 
 
 class Depthwise1dKernel(SpecializedConvKernel):
@@ -123,5 +134,8 @@ class _Filtered:
         return in_turn([copy, self._call.kept(self, rows_in, matrix, bias, rows)])
 
     def _aim(self, rows_in: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
-        for place, array in ((_X, rows_in), (_FILTERS, matrix), (_BIAS, bias), (_Y, rows)):
-            self._call.point(place, array)
+        call = self._call
+        call.point(Depthwise.x, rows_in)
+        call.point(Depthwise.filters, matrix)
+        call.point(Depthwise.bias, bias)
+        call.point(Depthwise.out, rows)

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.opset.nn.windows import Windows
-from ort_sdk_cpu.conv.select import NAIVE_AXES, ConvProblem
-from ort_sdk_cpu.jit.arguments import raw_arguments
+from ort_sdk_cpu.conv.arguments.naive import MODULE, Axes, NaiveConv
+from ort_sdk_cpu.conv.select import BIAS, NAIVE_AXES, ConvProblem
+from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter
 
 __all__ = ["naive_writer"]
 
-MODULE = TASK = "small_convolution"
 _FLOAT_BYTES = 4
-_X, _WEIGHT, _BIAS, _WORK = 0, 1, 2, 4
 
 
 def naive_writer(problem: ConvProblem, windows: Windows, inputs: Sequence[Any], otherwise: Writer) -> Writer:
@@ -37,48 +36,61 @@ def naive_writer(problem: ConvProblem, windows: Windows, inputs: Sequence[Any], 
 
 def _writer(problem: ConvProblem, windows: Windows, inputs: Sequence[Any], otherwise: Writer) -> Writer:
     x, weight = inputs[:2]
-    slope, groups = _slope(problem), problem.geometry.groups
     taps = math.prod(windows.kernel_shape) * _FLOAT_BYTES
-    output, per_group = taps * weight.shape[1], weight.shape[0] // groups
-    geometry = (
-        *_three(windows.input_shape, 1),
-        *_three(windows.pads_begin, 0),
-        *_three((), 1),
-        *_three(windows.extents, 1),
-        *_three(windows.kernel_shape, 1),
-        *_three(windows.output_shape, 1),
-        *_three(windows.strides, 1),
-        *_three(windows.dilations, 1),
+    output, per_group = taps * weight.shape[1], weight.shape[0] // problem.geometry.groups
+    arguments = NaiveConv(
+        **_operands(len(inputs)),
+        samples=x.shape[0],
+        channels=x.shape[1],
+        outputs=weight.shape[0],
+        groups=problem.geometry.groups,
+        size=_axes(windows.input_shape),
+        begin=_axes(windows.pads_begin, 0),
+        spread=_axes(()),
+        span=_axes(windows.extents),
+        kernel=_axes(windows.kernel_shape),
+        result=_axes(windows.output_shape),
+        stride=_axes(windows.strides),
+        dilation=_axes(windows.dilations),
+        output_bytes=output,
+        group_bytes=output * per_group,
+        channel_bytes=taps,
+        tap_bytes=_FLOAT_BYTES,
+        first_tap_bytes=0,
+        slope=_slope(problem),
     )
-    sizes = (x.shape[0], x.shape[1], weight.shape[0], groups)
-    steps = (output, output * per_group, taps, _FLOAT_BYTES, 0)
-    arguments = (*sizes, *geometry, *steps, slope)
-    return _NaiveWriter(arguments, len(inputs), otherwise, x.shape[1] * math.prod(windows.extents))
+    return _NaiveWriter(arguments, otherwise, x.shape[1] * math.prod(windows.extents))
 
 
 def _transposed_writer(problem: ConvProblem, windows: Windows, inputs: Sequence[Any], otherwise: Writer) -> Writer:
     """A convolution of X with zeros between its elements by W's taps from the last to the first."""
     x, weight = inputs[:2]
-    groups = problem.geometry.groups
-    shape, rank = windows.input_shape, len(windows.input_shape)
+    groups, per_group = problem.geometry.groups, weight.shape[1]
     spans = [(kernel - 1) * dilation for kernel, dilation in zip(windows.kernel_shape, windows.dilations, strict=True)]
-    extents = tuple(size + span for size, span in zip(shape, spans, strict=True))
-    geometry = (
-        *_three(windows.output_shape, 1),
-        *_three(tuple(span - begin for span, begin in zip(spans, windows.pads_begin, strict=True)), 0),
-        *_three(windows.strides, 1),
-        *_three(extents, 1),
-        *_three(windows.kernel_shape, 1),
-        *_three(shape, 1),
-        *_three((1,) * rank, 1),
-        *_three(windows.dilations, 1),
-    )
-    per_group = weight.shape[1]
+    extents = tuple(size + span for size, span in zip(windows.input_shape, spans, strict=True))
     taps = math.prod(windows.kernel_shape) * _FLOAT_BYTES
-    sizes = (x.shape[0], x.shape[1], per_group * groups, groups)
-    steps = (taps, taps * per_group * (x.shape[1] // groups), taps * per_group, -_FLOAT_BYTES, taps - _FLOAT_BYTES)
-    arguments = (*sizes, *geometry, *steps, 1.0)
-    return _NaiveWriter(arguments, len(inputs), otherwise, x.shape[1] * math.prod(extents))
+    arguments = NaiveConv(
+        **_operands(len(inputs)),
+        samples=x.shape[0],
+        channels=x.shape[1],
+        outputs=per_group * groups,
+        groups=groups,
+        size=_axes(windows.output_shape),
+        begin=_axes(tuple(span - begin for span, begin in zip(spans, windows.pads_begin, strict=True)), 0),
+        spread=_axes(windows.strides),
+        span=_axes(extents),
+        kernel=_axes(windows.kernel_shape),
+        result=_axes(windows.input_shape),
+        stride=_axes(()),
+        dilation=_axes(windows.dilations),
+        output_bytes=taps,
+        group_bytes=taps * per_group * (x.shape[1] // groups),
+        channel_bytes=taps * per_group,
+        tap_bytes=-_FLOAT_BYTES,
+        first_tap_bytes=taps - _FLOAT_BYTES,
+        slope=1.0,
+    )
+    return _NaiveWriter(arguments, otherwise, x.shape[1] * math.prod(extents))
 
 
 def _slope(problem: ConvProblem) -> float:
@@ -87,16 +99,22 @@ def _slope(problem: ConvProblem) -> float:
     return 1.0 if activation == IDENTITY else float(activation.alpha)
 
 
-def _three(values: tuple[int, ...], first: int) -> tuple[int, ...]:
+def _axes(values: tuple[int, ...], first: int = 1) -> Axes:
     """Numbers of three axes: those of missing ones come first."""
-    return (*(first,) * (NAIVE_AXES - len(values)), *values)
+    depth, height, width = (*(first,) * (NAIVE_AXES - len(values)), *values)
+    return Axes(depth, height, width)
+
+
+def _operands(given: int) -> dict[str, Any]:
+    """X, W, B if it is among so many inputs, the output, and no workspace yet."""
+    bias = Operand(BIAS) if given > BIAS else None
+    return {"x": Operand(0), "weights": Operand(1), "bias": bias, "out": Operand(given), "work": None}
 
 
 class _NaiveWriter(TaskWriter):
     """Keeps the memory that inputs are copied to."""
 
-    def __init__(self, arguments: tuple[int | float, ...], given: int, otherwise: Writer, elements: int) -> None:
-        places = (_X, _WEIGHT, _BIAS if given > _BIAS else None, given, None)
-        super().__init__(MODULE, TASK, raw_arguments(places, arguments), otherwise)
+    def __init__(self, arguments: NaiveConv, otherwise: Writer, elements: int) -> None:
+        super().__init__(MODULE, "naive_conv", arguments, otherwise)
         self._work = np.empty(elements + 16, np.float32)
-        self._call.point(_WORK, self._work)
+        self._call.point(NaiveConv.work, self._work)

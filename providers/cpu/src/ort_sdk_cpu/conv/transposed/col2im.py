@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.conv.arguments.transposed_col2im import MODULE, TransposedCol2im
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
@@ -29,9 +30,11 @@ MOST_KEPT_BYTES = 1 << 17
 """Numbers that are kept of some rows: as many as stay in the second cache."""
 TEAM_WORK = 1 << 18
 """Multiplications from which on a team is worth it."""
-MODULE = TASK = "spread_windows"
-_X, _MATRIX, _BIAS, _Y, _WORK = range(5)
-_X_STEPS = 18
+_POINTED_LATER: dict[str, Any] = dict.fromkeys(
+    ("x", "weights", "bias", "out", "work", "x_sample", "x_channel", "x_row", "x_pixel"), 0
+)
+"""What a plan knows no arrays for."""
+_STRIDES = (TransposedCol2im.x_sample, TransposedCol2im.x_channel, TransposedCol2im.x_row, TransposedCol2im.x_pixel)
 
 
 class Col2imKernel(SpecializedConvKernel):
@@ -82,7 +85,7 @@ class _Col2im:
     def __init__(self, plan: _Plan, scratch: Scratch) -> None:
         self._scratch = scratch
         self._work = ToldMemory(scratch, "kept windows", plan.threads * plan.work_bytes)
-        self._call = TaskCall(MODULE, TASK, plan.arguments, plan.threads)
+        self._call = TaskCall(MODULE, "transposed_col2im", plan.arguments, plan.threads)
         self._strides: tuple[int, ...] | None = None
         """Of X, as the task was told."""
 
@@ -93,7 +96,7 @@ class _Col2im:
 
     def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
-        if _steps(x) is None:
+        if _strides(x) is None:
             return functools.partial(self, x, matrix, bias, out)
         self._aim(x, matrix, bias, out)
         call = functools.partial(self._run)
@@ -103,7 +106,7 @@ class _Col2im:
 
     def _readable(self, x: HostArray) -> HostArray:
         """X, or a copy that the task can read."""
-        if x.strides == self._strides or _steps(x) is not None:
+        if x.strides == self._strides or _strides(x) is not None:
             return x
         copied = self._scratch.array("row-major", x.shape, FLOAT)
         np.copyto(copied, x)
@@ -111,22 +114,25 @@ class _Col2im:
 
     def _aim(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         if x.strides != self._strides:
-            for place, step in enumerate(_steps(x) or (), _X_STEPS):
-                self._call.set(place, step)
+            for field, step in zip(_STRIDES, _strides(x) or (), strict=False):
+                self._call.set(field, step)
             self._strides = x.strides
-        for place, array in ((_X, x), (_MATRIX, matrix), (_BIAS, bias), (_Y, out)):
-            self._call.point(place, array)
+        call = self._call
+        call.point(TransposedCol2im.x, x)
+        call.point(TransposedCol2im.weights, matrix)
+        call.point(TransposedCol2im.bias, bias)
+        call.point(TransposedCol2im.out, out)
 
     def _prepare(self) -> None:
         """Use the thread's working memory."""
-        self._work.tell(self._call, _WORK)
+        self._work.tell(self._call, TransposedCol2im.work)
 
     def _run(self) -> None:
         self._prepare()
         self._call.run()
 
 
-def _steps(x: HostArray) -> tuple[int, ...] | None:
+def _strides(x: HostArray) -> tuple[int, ...] | None:
     """Bytes from sample to sample, channel to channel, row to row and pixel to pixel; None where neither of the last follow."""
     samples, channels, *spatial = x.strides
     rows, pixels = _pair(tuple(spatial), 0)
@@ -137,7 +143,7 @@ def _steps(x: HostArray) -> tuple[int, ...] | None:
 class _Plan:
     """How the task goes about inputs of one shape."""
 
-    arguments: tuple[int, ...]
+    arguments: TransposedCol2im
     work_bytes: int
     """Of each thread."""
     threads: int
@@ -153,23 +159,45 @@ class _Plan:
             return None  # The other kernel says so.
         if min(made) < 1 or min(padding.begins) < 0:
             return None
-        size, window = _pair(shape[2:], 1), _pair(weight[2:], 1)
+        window, result = _pair(weight[2:], 1), _pair(made[2:], 1)
         steps, begins = _pair(padding.strides, 1), _pair(padding.begins, 0)
-        result = _pair(made[2:], 1)
-        (above, below), (left, right) = (_reach(*axis) for axis in zip(window, steps, begins, strict=True))
+        (above, below), (before, behind) = (_reach(*axis) for axis in zip(window, steps, begins, strict=True))
         threads = team_for(math.prod(shape) * math.prod(weight[1:]), TEAM_WORK)
         rows, columns = (-(-length // step) for length, step in zip(result, steps, strict=True))
-        kept, reach = below - above + 1, right - left
+        (height, width), kept, reach = _pair(shape[2:], 1), below - above + 1, behind - before
         blocks = min(rows, threads)
         parts = -(-threads // (blocks * shape[0]))
-        width = _columns_at_once(columns, size[1], reach, parts, kept * math.prod(weight[1:]))
-        pitch = _rounded(width + reach + BLOCK, LANES) * FLOAT.itemsize
+        chunk = _columns_at_once(columns, width, reach, parts, kept * math.prod(weight[1:]))
+        pitch = _rounded(chunk + reach + BLOCK, LANES) * FLOAT.itemsize
         panel = (_rounded(shape[1], LANES) * BLOCK + LANES * LANES) * FLOAT.itemsize
-        apart = _rounded(width, LANES) * steps[1] * FLOAT.itemsize
-        work_bytes = panel + kept * math.prod(weight[1:]) * pitch + apart
-        sizes = (*shape[:2], weight[1], *size, *window, *steps, *begins, *result)
-        cuts = (blocks, -(-columns // width), width, work_bytes, above, left, right)
-        return cls((0, 0, 0, 0, 0, *sizes, 0, 0, 0, 0, pitch, kept, *cuts), work_bytes, threads)
+        phases = _rounded(chunk, LANES) * steps[1] * FLOAT.itemsize
+        work_bytes = panel + kept * math.prod(weight[1:]) * pitch + phases
+        arguments = TransposedCol2im(
+            **_POINTED_LATER,
+            samples=shape[0],
+            channels=shape[1],
+            outputs=weight[1],
+            height=height,
+            width=width,
+            taps_down=window[0],
+            taps_right=window[1],
+            step_down=steps[0],
+            step_right=steps[1],
+            top=begins[0],
+            left=begins[1],
+            rows=result[0],
+            columns=result[1],
+            pitch=pitch,
+            kept=kept,
+            blocks=blocks,
+            chunks=-(-columns // chunk),
+            chunk=chunk,
+            work_bytes=work_bytes,
+            above=above,
+            before=before,
+            behind=behind,
+        )
+        return cls(arguments, work_bytes, threads)
 
 
 def _reach(taps: int, step: int, begin: int) -> tuple[int, int]:
@@ -198,5 +226,5 @@ def _rounded(count: int, step: int) -> int:
 
 
 def _pair(sizes: tuple[int, ...], first: int) -> tuple[int, int]:
-    """Of rows and columns: a signal is one row."""
+    """Of rows and columns: a 1-D input is one row."""
     return (*(first,) * (2 - len(sizes)), *sizes)  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.conv.direct import DESTINATION, WORK, TaskPlan, as_nhwc, cached
+from ort_sdk_cpu.conv.direct import TaskPlan, as_nhwc, cached
 from ort_sdk_cpu.jit.extents.bounds import check_words, memory_of
 from ort_sdk_cpu.jit.task import WORD, task_address
 from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, run_sequence
@@ -50,9 +50,9 @@ class Member:
         self.kernel, self.output = kernel, output
         self.constants = tuple(given[1 : 1 + count])
         """Numbers of weights and biases."""
-        self.values = [(0, given[0]), *((position, index) for position, index in added if index)]
+        self.values = [(kernel.positions.x, given[0]), *((position, index) for position, index in added if index)]
         """Where the task takes what is no constant, and its number; X first."""
-        self.arrays = [*self.values, (DESTINATION, output)]
+        self.arrays = [*self.values, (kernel.positions.out, output)]
         """The same, and its result."""
 
 
@@ -150,7 +150,7 @@ class ConvolutionSequence:
         inside, outside = [], []
         work_bytes = max(plan.work_bytes // plan.threads for plan in plans) * threads
         for at, (member, plan, start) in enumerate(zip(self._members, plans, starts[:-1], strict=True)):
-            arguments = list(plan.arguments)
+            arguments = list(plan.arguments.words)
             memory = {position: memory_of(array) for position, array in self._weights[at]}
             for position, array in self._weights[at]:
                 arguments[position] = address_of(array)
@@ -160,12 +160,14 @@ class ConvolutionSequence:
                     arguments[position] = offsets[index]
                     inside.append(start + 1 + position)
                 else:
-                    outside.append((start + 1 + position, (index, position == 0 and member.kernel.reads_nchw)))
-            pack, code = _packer(plan.module, plan.name, plan.kinds)
-            memory[WORK] = (0, work_bytes, True)
+                    outside.append(
+                        (start + 1 + position, (index, position == member.kernel.positions.x and member.kernel.reads_nchw))
+                    )
+            pack, code = _packer(plan.module, plan.name, plan.arguments.kinds)
+            memory[plan.positions.work] = (0, work_bytes, True)
             check_words(plan.module, plan.name, arguments, threads, memory)
             pack(words, WORD * start, code, *arguments)
-        work = [start + 1 + WORK for start in starts[:-1]]
+        work = [start + 1 + plan.positions.work for plan, start in zip(plans, starts, strict=False)]
         out_shapes = [shapes[index] for index in self._outputs]
         return _Words(words, np.array(inside, np.int64), np.array(work), outside, out_shapes, inside_bytes, work_bytes)
 
@@ -224,7 +226,7 @@ def _starts(plans: Sequence[TaskPlan]) -> list[int]:
     """Where records begin, in words, and where the last one ends."""
     starts = [HEAD_WORDS + STEP_WORDS * len(plans)]
     for plan in plans:
-        starts.append(starts[-1] + 1 + len(plan.arguments))
+        starts.append(starts[-1] + 1 + len(plan.arguments.words))
     return starts
 
 

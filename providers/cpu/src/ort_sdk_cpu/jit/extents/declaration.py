@@ -338,12 +338,9 @@ def arguments_module(module: str) -> str:
 
 
 FAMILIES: dict[str, str] = {
-    **dict.fromkeys(("deformation",), "image.extents"),
     **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
     **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),
     **dict.fromkeys(("matmul_nbits_rows_f32", "matmul_nbits_rows_i32", "matmul_nbits_rows_i8"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("convolution", "depthwise", "few_outputs", "pointwise", "separable", "small_convolution"), "conv.extents"),
-    **dict.fromkeys(("spread_windows", "stem", "volumes", "winograd"), "conv.extents"),
 }
 """Name of a module of tasks → module of their declarations, below ``ort_sdk_cpu``."""
