@@ -29,7 +29,7 @@ class Depthwise3d(SeparableSizes, module=MODULE, tasks=("depthwise_3d",)):
     front: int
     """Planes of zeros before X."""
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         used = workspace_of(self, 1 + self.taps * ((self.taps_down - 1) * self.dilation_down + 1))
         check_lines(self.taps * self.taps_down)

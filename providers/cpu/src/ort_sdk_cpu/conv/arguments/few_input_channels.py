@@ -39,7 +39,7 @@ class FewInputChannels(Operands, module=MODULE, tasks=("few_input_channels",)):
     jobs: JobCounters = JobCounters()
     """A job is a row of the output."""
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         at_most("columns less than eight of an output", _PIXELS - self.columns, 0)
         length = whole((self.columns - 1) * self.step_right + self.taps_right)

@@ -50,7 +50,7 @@ class FewWindows(TaskArguments, module=MODULE, tasks=("few_windows",)):
     groups: int
     beta: float
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         positions = self.rows * self.columns
         depth = self.channels // self.groups * self.taps_down * self.taps_right

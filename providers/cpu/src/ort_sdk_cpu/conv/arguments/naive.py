@@ -61,7 +61,7 @@ class NaiveConv(TaskArguments, module=MODULE, tasks=("naive_conv",)):
     slope: float
     """Factor of results below zero."""
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         span, kernel, result, stride, dilation = self.span, self.kernel, self.result, self.stride, self.dilation
         taps = kernel.depth * kernel.height * kernel.width

@@ -27,7 +27,7 @@ class Pointwise(Operands, module=MODULE, tasks=("pointwise",)):
     work_bytes: int
     epilogue: Epilogue
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         used = (1 + panels_of(self.outputs) + float_tile()[0]) * panel_bytes()
         yield reads(self.x, self.pixels * self.channels * FLOAT)

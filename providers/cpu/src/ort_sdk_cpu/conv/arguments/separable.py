@@ -161,7 +161,7 @@ class Separable(SeparableSizes, module=MODULE, tasks=("separable",)):
 
     jobs: JobCounters = JobCounters()
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         slots = (self.strip - 1) * self.step_down + (self.taps_down - 1) * self.dilation_down + 1
         used = workspace_of(self, slots * (1 if self.is_by_channels else panels_of(self.filtered)))

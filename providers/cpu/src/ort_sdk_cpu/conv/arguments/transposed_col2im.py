@@ -69,7 +69,7 @@ class TransposedCol2im(TaskArguments, module=MODULE, tasks=("transposed_col2im",
     behind: int
     """And the last column."""
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         taps = self.outputs * self.taps_down * self.taps_right
         panel = whole(self.channels) * 2 * VECTOR

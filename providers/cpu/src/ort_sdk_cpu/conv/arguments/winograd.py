@@ -41,7 +41,7 @@ class Winograd(Operands, module=MODULE, tasks=("winograd",)):
     epilogue: Epilogue
     jobs: JobCounters = JobCounters()
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         at_most("rows of tiles", self.tile_rows, (self.rows + 1) // 2)
         at_most("columns of tiles", self.tile_columns, (self.columns + 1) // 2)
@@ -67,7 +67,7 @@ class WinogradWeights(TaskArguments, module=MODULE, tasks=("winograd_weights",))
     outputs: int
     channels: int
 
-    def extents(self, *, threads: int) -> Extents:  # type: ignore[override]
+    def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         yield reads(self.weights, self.outputs * self.channels * _TAPS * FLOAT)
         yield writes(self.out, panels_of(self.outputs) * _POINTS * self.channels * panel_bytes())
