@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.rnn.packing import _restored, panels_of
+from ort_sdk_cpu.rnn.packing import _unpacked, panels_of
 
 import ort_sdk as ort
 
@@ -102,5 +102,5 @@ def test_panels_hold_all_weights_at_aligned_addresses(form, hidden):
     panels = panels_of(weights, form)
     assert panels.ctypes.data % 64 == 0
     assert panels.shape == (2, FORMS[form][1] * -(-hidden // 16) * 16 * hidden)
-    np.testing.assert_array_equal(_restored(panels, weights.shape, form), weights)
+    np.testing.assert_array_equal(_unpacked(panels, weights.shape, form), weights)
     assert np.count_nonzero(panels) == weights.size

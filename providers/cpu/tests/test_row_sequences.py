@@ -119,7 +119,7 @@ def test_few_rows_of_which_threads_share_the_products(done, monkeypatch):
     """Each thread reads the others' sums: none of them goes on to the next product before all have."""
     monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
     waits = []
-    original = RowSequence._waits_with
+    original = RowSequence._barriers_with
 
     def noting(self, by_rows, shared):
         found = original(self, by_rows, shared)
@@ -127,7 +127,7 @@ def test_few_rows_of_which_threads_share_the_products(done, monkeypatch):
         waits.extend(after for is_shared, after in zip(steps, found[1:], strict=False) if is_shared)
         return found
 
-    monkeypatch.setattr(RowSequence, "_waits_with", noting)
+    monkeypatch.setattr(RowSequence, "_barriers_with", noting)
     writer = Writer()
     y = writer.layer(writer.layer("x"))
     shapes = [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ort_sdk_cpu.attention import decode
 from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK as BLOCK
-from ort_sdk_cpu.attention.decode import HALF, CachedAttention, reads_halves
+from ort_sdk_cpu.attention.decode import FLOAT16, CachedAttention, reads_float16
 from ort_sdk_cpu.platform import libraries
 
 from ort_sdk.testing.error_bounds import assert_sums_close
@@ -63,8 +63,8 @@ class Decoder:
             keys=keys,
             values=values,
             out=out,
-            counts=counts,
-            most_keys=most,
+            cache_positions=counts,
+            max_keys=most,
             k=self.k,
             v=self.v,
             past_key=past[0],
@@ -101,7 +101,7 @@ class Decoder:
                 assert_sums_close(found[:, head], wanted, sizes, scores.shape[1] + self.size)
 
 
-DTYPES = [np.float32, pytest.param(HALF, marks=pytest.mark.skipif(not reads_halves(), reason="no instructions for float16"))]
+DTYPES = [np.float32, pytest.param(FLOAT16, marks=pytest.mark.skipif(not reads_float16(), reason="no instructions for float16"))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

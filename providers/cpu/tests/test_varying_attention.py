@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from ort_sdk_cpu.attention.recognized_decode import AttentionSteps
+from ort_sdk_cpu.attention.recognized_decode import RecognizedAttention
 from ort_sdk_cpu.fusion.shapes import views
 from ort_sdk_cpu.platform import libraries
 
@@ -30,7 +30,7 @@ def _fuse_at_once(monkeypatch):
 def calls(monkeypatch):
     """Attention computed as one step, and left to the steps; whether with a cache."""
     counted = {"one": 0, "steps": 0, "cached": 0}
-    attend = AttentionSteps.attend
+    attend = RecognizedAttention.attend
 
     def watched(self, q, k, v, past_key=None, *others):
         result = attend(self, q, k, v, past_key, *others)
@@ -38,7 +38,7 @@ def calls(monkeypatch):
         counted["cached"] += past_key is not None
         return result
 
-    monkeypatch.setattr(AttentionSteps, "attend", watched)
+    monkeypatch.setattr(RecognizedAttention, "attend", watched)
     return counted
 
 

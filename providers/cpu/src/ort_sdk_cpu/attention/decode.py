@@ -1,4 +1,4 @@
-"""Attention over a key-value cache by compiled tasks: the cache is filled, and its keys attended, in one or two calls."""
+"""Attention over a key-value cache by compiled tasks: one fills the cache and attends its keys, or one does each (``select``)."""
 
 from __future__ import annotations
 
@@ -32,30 +32,31 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
 
 __all__ = [
-    "HALF",
+    "FLOAT16",
     "NO_ROTATION",
     "CachedAttention",
     "Launch",
     "Memory",
     "Rotary",
-    "common_counts",
-    "is_readable",
-    "is_spread",
-    "reads_halves",
+    "broadcasts_to",
+    "common_cache_positions",
+    "has_contiguous_rows",
+    "reads_float16",
     "rotation",
     "strides_along",
-    "takes",
+    "takes_float32",
 ]
 
-FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
+FLOAT, FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 BYTES_PER_THREAD = 1 << 20
-"""Bytes read or written that take longer than waking a thread up, and much longer than asking whether it sleeps."""
+"""Bytes for each thread: reading or writing them takes longer than waking it up, and so much longer that nobody asks whether it
+sleeps."""
 
 DECODING = frozenset({AttentionAlgorithm.DECODE, AttentionAlgorithm.DECODE_F16})
 """Algorithms that fill the cache themselves."""
 
 ROTATION_WORK = 2
-"""Elements of a few instructions each that one that is rotated is worth."""
+"""Elements of a few instructions each that a rotated one counts as."""
 
 NO_ROTATION = (None, None, 0, 0, 0, None, 0)
 """Words of ``RotaryTables`` where nothing is rotated."""
@@ -89,7 +90,7 @@ class Rotary:
         Where the rows are not known yet, whoever runs tasks has to look at them.
         """
         is_shaped = cos.ndim == 2 and cos.shape == sin.shape and 0 < 2 * cos.shape[1] <= size and cos.shape[0]
-        if not is_shaped or not is_readable(cos, sin) or cos.strides != sin.strides:
+        if not is_shaped or not has_contiguous_rows(cos, sin) or cos.strides != sin.strides:
             return NotImplemented
         if rows is not None:
             if rows.shape != tokens or rows.dtype != np.int64:
@@ -123,7 +124,7 @@ class Launch:
 
 
 Memory = Callable[[str, int], HostArray]
-"""Gives so many bytes or more that go by a name."""
+"""Gives so many bytes or more of workspace that go by a name."""
 
 
 @dataclass(slots=True)
@@ -143,9 +144,9 @@ class CachedAttention:
     values: HostArray
     out: HostArray
     """As ``q``, with the values' size."""
-    counts: HostArray
+    cache_positions: HostArray
     """int64 (batch, 3): row of the first new key, position of the first query, keys."""
-    most_keys: int
+    max_keys: int
     """Largest of the last."""
     k: HostArray | None = None
     """New keys as ``q`` has queries; None if there is no cache to fill."""
@@ -156,12 +157,12 @@ class CachedAttention:
     mask: HostArray | None = None
     """Numbers added to the scores, (batch, heads, tokens, keys) or what broadcasts to it."""
     bias: HostArray | None = None
-    """Of queries, keys and values, one behind the other."""
-    is_of_queries: bool = False
-    """Whether only the first part of it is added: keys and values come with theirs."""
+    """Of queries, keys and values, concatenated."""
+    has_query_bias_only: bool = False
+    """Whether only that of queries is added: keys and values have theirs already."""
     rotary: Rotary | None = None
     sinks: HostArray | None = None
-    """(heads,) numbers that take part in the softmaxes."""
+    """(heads,) scores without values that take part in the softmaxes."""
     left: int = -1
     """Positions a query sees before its own; -1 for all."""
     right: int = -1
@@ -180,7 +181,7 @@ class CachedAttention:
         """The tasks that compute it, in order.
 
         Args:
-            memory: gives working memory that all of them may write.
+            memory: gives workspace that all of them may write.
         """
         form = self._form()
         self.algorithm = form.algorithm
@@ -206,12 +207,12 @@ class CachedAttention:
             past_rows = past_key.shape[2]
         capacity = keys.shape[2] if keys.ndim == 4 else keys.shape[1]
         made: CachedTokens = kind.of(
-            (*rotary, self.counts, form.batch, form.length),
+            (*rotary, self.cache_positions, form.batch, form.length),
             (self.q, *form.q),
             (strided_heads(keys, self.key_heads), strided_heads(values, self.key_heads)),
             (self.out, *form.out),
             form.sizes,
-            (past_rows, capacity, int(has_new), int(self.is_in_place), form.new_tokens, self.most_keys),
+            (past_rows, capacity, int(has_new), int(self.is_in_place), form.new_tokens, self.max_keys),
             workspace=workspace,
             factors=(self.scale, self.softcap),
             new=((self.k, *form.k), (self.v, *form.v)) if has_new else (ABSENT, ABSENT),
@@ -231,13 +232,13 @@ class CachedAttention:
     def _biases(self, size: int) -> tuple[Any, Any, Any]:
         """Of queries, keys and values."""
         bias = self.bias
-        if bias is None or self.is_of_queries:
+        if bias is None or self.has_query_bias_only:
             return bias, None, None
         return bias, bias[self.heads * size :], bias[(self.heads + self.key_heads) * size :]
 
     def _threads(self, form: _Form) -> int:
-        """How many are worth their waking for what is read and written of the cache."""
-        return max(1, min(libraries.thread_count(), form.bytes_of_key * self.most_keys // BYTES_PER_THREAD))
+        """How many are worth waking for what is read and written of the cache."""
+        return max(1, min(libraries.thread_count(), form.bytes_of_key * self.max_keys // BYTES_PER_THREAD))
 
     def _few(self, form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: threads share the keys of all heads, and fill the cache meanwhile."""
@@ -252,7 +253,7 @@ class CachedAttention:
     @property
     def is_float16(self) -> bool:
         """Whether the cache is float16; only few queries attend such a one, see ``select``."""
-        return bool(self.keys.dtype == HALF)
+        return bool(self.keys.dtype == FLOAT16)
 
     def _many(self, form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
@@ -268,11 +269,11 @@ class CachedAttention:
             threads = min(form.items, self._threads(form))
             launches.append(Launch(MODULE, "append_to_cache", threads, self._arguments(AppendToCache, form, rotated=rotated)))
         keys, values = strided_heads(self.keys, self.key_heads), strided_heads(self.values, self.key_heads)
-        shape = AttentionShape(form.batch, self.heads, form.length, self.most_keys, form.size, form.value_size, self.scale)
+        shape = AttentionShape(form.batch, self.heads, form.length, self.max_keys, form.size, form.value_size, self.scale)
         threads = shape.threads(libraries.thread_count())
         workspace = (memory("attention", threads * shape.thread_bytes), shape.thread_bytes)
         biases = (q_bias, None if self.k is not None else v_bias)
-        visible = (self.heads // self.key_heads, self.counts, self.left, self.right, self.sinks, self.softcap)
+        visible = (self.heads // self.key_heads, self.cache_positions, self.left, self.right, self.sinks, self.softcap)
         operands = (q, keys, values, (self.out, *form.out))
         arguments = FlashAttention.of(operands, shape.words, workspace, self._mask(), biases, visible)
         launches.append(Launch(FLASH, "flash_attention", threads, arguments))
@@ -284,7 +285,7 @@ Strides = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How queries and new keys lie, which is the same from run to run while a cache grows."""
+    """What follows from shapes and strides of queries and new keys, which are the same from run to run while a cache grows."""
 
     batch: int
     length: int
@@ -350,8 +351,8 @@ def strides_along(mask: HostArray) -> tuple[int, ...]:
     return (0,) * (4 - len(own)) + own
 
 
-def is_spread(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
-    """Whether a mask broadcasts to the scores."""
+def broadcasts_to(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts to the scores; None does."""
     if mask is None:
         return True
     whole = scores[len(scores) - mask.ndim :]
@@ -359,13 +360,17 @@ def is_spread(mask: HostArray | None, scores: tuple[int, ...]) -> bool:
 
 
 @functools.lru_cache(maxsize=32)
-def common_counts(batch: int, start: int, position: int, keys: int) -> HostArray:
-    """``CachedAttention.counts`` that are the same for all samples."""
+def common_cache_positions(batch: int, start: int, position: int, keys: int) -> HostArray:
+    """``CachedAttention.cache_positions`` that are the same for all samples."""
     return np.array([(start, position, keys)] * batch, np.int64)
 
 
 def rotation(
-    x: tuple[Any, ...], out: tuple[Any, ...], rotary: Rotary, sizes: tuple[int, int, int, int], counts: HostArray | None = None
+    x: tuple[Any, ...],
+    out: tuple[Any, ...],
+    rotary: Rotary,
+    sizes: tuple[int, int, int, int],
+    cache_positions: HostArray | None = None,
 ) -> Launch:
     """The task that rotates heads.
 
@@ -374,26 +379,26 @@ def rotation(
         out: the same of where they go.
         rotary: how.
         sizes: batch, tokens, heads and elements of a head.
-        counts: ``CachedAttention.counts``, where the rotation has no rows of tokens.
+        cache_positions: ``CachedAttention.cache_positions``, where the rotation has no rows of tokens.
     """
     batch, length, heads, size = sizes
     threads = threads_for(ROTATION_WORK * batch * length * heads * size)
-    return Launch(ROTARY, "rotary_embedding", threads, RotaryEmbedding.of(x, out, rotary.words, sizes, counts))
+    return Launch(ROTARY, "rotary_embedding", threads, RotaryEmbedding.of(x, out, rotary.words, sizes, cache_positions))
 
 
-def reads_halves() -> bool:
-    """Whether the tasks read and fill caches of float16 here: processors below AVX2 have no instructions for it."""
+def reads_float16() -> bool:
+    """Whether tasks read and fill caches of float16 here: F16C, which converts them, came with AVX2."""
     return instruction_set() >= InstructionSet.AVX2
 
 
-def takes(arguments: Sequence[NodeArg | None]) -> bool:
-    """Whether the tasks can run here, on these inputs and outputs: all are of float32."""
+def takes_float32(arguments: Sequence[NodeArg | None]) -> bool:
+    """Whether tasks can be used here, and inputs and outputs are of float32."""
     are_floats = all(argument is None or argument.element_type is TensorElementType.FLOAT for argument in arguments)
     return are_floats and libraries.numba().is_usable
 
 
-def is_readable(*arrays: HostArray | None) -> bool:
-    """Whether rows of arrays have no gaps."""
+def has_contiguous_rows(*arrays: HostArray | None) -> bool:
+    """Whether the elements of arrays' rows follow each other."""
     return all(array is None or array.strides[-1] == array.itemsize for array in arrays)
 
 

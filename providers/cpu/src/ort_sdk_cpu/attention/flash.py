@@ -45,7 +45,7 @@ class AttentionShape:
         return self.batch, self.heads, self.length, self.keys
 
     def threads(self, most: int) -> int:
-        """Threads worth waking up, of so many."""
+        """Threads worth waking up, of so many; heads are shared, so no more than those."""
         work = self.batch * self.heads * self.length * self.keys * (self.size + self.value_size)
         return max(1, min(most, work // WORK_PER_THREAD, self.batch * self.heads))
 

@@ -21,7 +21,7 @@ from ort_sdk_cpu.platform import libraries
 from .arguments.flash import FlashAttention
 from .arguments.operands import NO_BIAS, strided_heads
 from .flash import AttentionShape, flash_task
-from .operators import MultiHead, is_added, multi_head
+from .operators import MultiHead, is_score_bias, multi_head
 from .select import AttentionAlgorithm, AttentionProblem, goes_over_cache_eagerly, select_eager
 
 __all__: list[str] = []
@@ -106,21 +106,21 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How attention over arrays of some shapes is computed."""
+    """How flash attention over arrays of some shapes is launched."""
 
     out_shape: tuple[int, ...]
     scores: tuple[int, ...]
     sizes: tuple[int | float, ...]
-    """As the task takes them."""
+    """``FlashAttention.batch`` to ``scale``."""
     value_bias: int | None
-    """Numbers in front of the values' part of the bias; None if it is not added, as to what is split into heads already."""
+    """Elements of the bias before that of values; None if values have no bias, as those that are split into heads already."""
     threads: int
     thread_bytes: int
-    """Working memory of a thread."""
+    """Workspace of a thread."""
 
     @property
     def work_bytes(self) -> int:
-        """Working memory of all."""
+        """Workspace of all threads."""
         return self.threads * self.thread_bytes
 
 
@@ -128,7 +128,7 @@ class _Plan:
 def _planned(
     query: Shape, key: Shape, value: Shape, bias: Shape | None, added: Shape | None, heads: int, scale: float, most_threads: int
 ) -> _Plan | None:
-    """The plan for arrays of these shapes; None if they do not belong together, or the task does not pay."""
+    """The plan for arrays of these shapes; None if they do not fit together, or the task does not pay."""
     shape = _shape(query, key, value, heads, scale)
     if (
         shape is None
@@ -136,7 +136,7 @@ def _planned(
         or bias not in {None, (heads * (2 * shape.size + shape.value_size),)}
     ):
         return None
-    if added is not None and not is_added(added, shape.scores):
+    if added is not None and not is_score_bias(added, shape.scores):
         return None
     out_shape = (shape.batch, shape.length, heads * shape.value_size)
     value_bias = None if len(value) == 4 else 2 * heads * shape.size
@@ -165,7 +165,7 @@ def _problem(shape: AttentionShape) -> AttentionProblem:
 
 
 def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostArray | None) -> bool:
-    """Whether the task can read the arrays where they lie: rows have no gaps."""
+    """Whether the elements of rows follow each other, as the task reads them."""
     itemsize = FLOAT.itemsize
     are_rows = query.strides[-1] == itemsize and key.strides[-1] == itemsize and value.strides[-1] == itemsize
     return are_rows and (bias is None or bias.strides[0] == itemsize)
@@ -177,5 +177,5 @@ def _added(added: HostArray | None, scores: Shape) -> Sequence[Any]:
 
 
 def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[HostArray | None, HostArray | None]:
-    """What is added to queries and values: that of keys changes nothing."""
+    """Of queries and values; that of keys adds the same to all scores of a query, and changes nothing."""
     return bias, None if bias is None or value_bias is None else bias[value_bias:]

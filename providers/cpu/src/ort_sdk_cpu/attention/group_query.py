@@ -23,20 +23,20 @@ from ort_sdk_cpu.normalization.arguments.rows import Normalization
 
 from .arguments.lengths import MODULE as LENGTHS
 from .arguments.lengths import CachePositions, IndexCheck
-from .decode import HALF, CachedAttention, Rotary, is_readable, reads_halves, takes
-from .operators import is_added
+from .decode import FLOAT16, CachedAttention, Rotary, has_contiguous_rows, reads_float16, takes_float32
+from .operators import is_score_bias
 from .select import attends_few
 
-__all__ = ["counts_array", "counts_of"]
+__all__ = ["cache_positions_array", "cache_positions_of"]
 
 UNSUPPORTED_INPUTS = (12, 13)
-"""Scales of a quantised cache."""
+"""Scales of a quantized cache."""
 PAST, PRESENT = (3, 4), (1, 2)
 LASTS, LONGEST, ROWS = 5, 6, 9
 INTEGER_INPUTS = (LASTS, LONGEST, ROWS)
 NORMS = (14, 15)
 """Weights of normalizations of queries and keys."""
-MOST_INPUTS = 12
+INPUTS = 12
 PARTS = 3
 CACHE_AXES = 4
 
@@ -51,13 +51,13 @@ def group_query_attention(info: KernelInfo) -> Callable[..., Any] | None:
     types = {None if argument is None else argument.element_type for argument in caches} - {None}
     others = [argument for index, argument in enumerate(info.inputs) if index not in (*PAST, *INTEGER_INPUTS)]
     has_more = len(info.outputs) > PARTS or any(map(info.has_input, UNSUPPORTED_INPUTS))
-    if has_more or info.attribute("sliding_window_cache", 0) or not takes((*others, *info.outputs[:1])):
+    if has_more or info.attribute("sliding_window_cache", 0) or not takes_float32((*others, *info.outputs[:1])):
         return None
-    is_half = types == {TensorElementType.FLOAT16} and reads_halves()
+    is_half = types == {TensorElementType.FLOAT16} and reads_float16()
     if not is_half and types - {TensorElementType.FLOAT}:
         return None
     norms = _HeadNorms(info) if any(map(info.has_input, NORMS)) else None
-    return _GroupQueryAttention(GroupSettings.of(info), len(info.outputs), HALF if is_half else _FLOAT, norms).call
+    return _GroupQueryAttention(GroupSettings.of(info), len(info.outputs), FLOAT16 if is_half else _FLOAT, norms).call
 
 
 class _HeadNorms:
@@ -127,11 +127,13 @@ class _GroupQueryAttention:
         if total_sequence_length.size != 1 or (past_key is not None and past_key.ndim != CACHE_AXES):
             return NotImplemented
         past_rows, longest = 0 if past_key is None else past_key.shape[2], int(total_sequence_length.flat[0])
-        counts = counts_of(seqlens_k, longest, query.shape[:2], past_rows, self._settings.causal)
-        if counts is None:
+        cache_positions = cache_positions_of(seqlens_k, longest, query.shape[:2], past_rows, self._settings.causal)
+        if cache_positions is None:
             return NotImplemented
         is_in_place = past_rows >= longest and may_overwrite(past_key) and may_overwrite(past_value)
-        state = _State(past_key, past_value, counts_array(counts), max(count[2] for count in counts), longest)
+        state = _State(
+            past_key, past_value, cache_positions_array(cache_positions), max(count[2] for count in cache_positions), longest
+        )
         state.cache_type = self._cache_type
         if is_in_place:
             state.keys, state.values = past_key, past_value
@@ -139,51 +141,53 @@ class _GroupQueryAttention:
         given = self._normalized(query, key, value, q_norm, k_norm)
         if given is None:
             return NotImplemented
-        goes_through_floats = self._cache_type == HALF and not self._are_few(given)
-        narrow = _Narrow.of(state, given, self._settings) if goes_through_floats else None
-        if goes_through_floats and narrow is None:
+        goes_through_floats = self._cache_type == FLOAT16 and not self._are_few(given)
+        widened = _WidenedCache.of(state, given, self._settings) if goes_through_floats else None
+        if goes_through_floats and widened is None:
             return NotImplemented
         cached = self._cached(given, state, rotation, (attention_bias, head_sink))
         if cached is None:
             return NotImplemented
-        cached.is_in_place = is_in_place or narrow is not None
+        cached.is_in_place = is_in_place or widened is not None
         cached.run()
         self.algorithm = cached.algorithm
-        keys, values = (cached.keys, cached.values) if narrow is None else narrow.results()
+        keys, values = (cached.keys, cached.values) if widened is None else widened.results()
         return cached.out if self._outputs < 2 else (cached.out, keys, values)[: self._outputs]
 
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], fallback: Callable[[], Any]) -> Any:
         """A call of tasks on slots, for a longest sequence that is known; None for what tasks do not take."""
         from ort_sdk_cpu.jit.task import TaskCall
 
-        from .decode_bound import BoundTasks, Standing, Tasks, places_of_caches
+        from .decode_bound import BoundTasks, NodeTasks, Placeholders, cache_slots
 
         if not inputs[LONGEST].is_constant or self._norms is not None:
             return None
-        standing, longest = Standing(), int(inputs[LONGEST].array.flat[0])
+        placeholders, longest = Placeholders(), int(inputs[LONGEST].array.flat[0])
         types = _TYPES | dict.fromkeys(PAST, self._cache_type)
-        given = [standing.array(slot, types.get(index, _FLOAT)) for index, slot in enumerate(inputs)]
-        padded: list[Any] = [*given, *[None] * (MOST_INPUTS - len(given))]
-        query, key, value, past_key, past_value, lasts, _, *more = padded[:MOST_INPUTS]
+        given = [placeholders.array(slot, types.get(index, _FLOAT)) for index, slot in enumerate(inputs)]
+        padded: list[Any] = [*given, *[None] * (INPUTS - len(given))]
+        query, key, value, past_key, past_value, lasts, _, *more = padded[:INPUTS]
         if query is None or lasts is None or lasts.size != len(query) or not longest or not lasts.flags.c_contiguous:
             return None
         past_rows = 0 if past_key is None else past_key.shape[2]
-        state = _State(past_key, past_value, standing.own((len(query), 3), np.dtype(np.int64)), longest, longest)
+        state = _State(past_key, past_value, placeholders.own((len(query), 3), np.dtype(np.int64)), longest, longest)
         state.cache_type = self._cache_type
         results = zip((*outputs, None, None)[:PARTS], (_FLOAT, self._cache_type, self._cache_type), strict=True)
-        state.out, state.keys, state.values = [standing.array(slot, dtype) for slot, dtype in results]
-        if self._cache_type == HALF and not self._are_few((query, key, value)):
+        state.out, state.keys, state.values = [placeholders.array(slot, dtype) for slot, dtype in results]
+        if self._cache_type == FLOAT16 and not self._are_few((query, key, value)):
             return None
         cached = self._cached((query, key, value), state, more[:3], more[3:], are_known=False)
         if cached is None or not query.shape[1]:
             return None
         sizes = (len(query), query.shape[1], longest, past_rows, int(self._settings.causal))
-        checks = [TaskCall(LENGTHS, "cache_positions", CachePositions(0, lasts, *sizes, state.counts))]
+        checks = [TaskCall(LENGTHS, "cache_positions", CachePositions(0, lasts, *sizes, state.cache_positions))]
         if cached.rotary is not None and cached.rotary.rows is not None:
             rows = cached.rotary.rows
             table = IndexCheck(0, rows, rows.size, cached.rotary.cos.shape[0])
             checks.append(TaskCall(LENGTHS, "check_indices", table))
-        return BoundTasks(Tasks(checks, attention=cached), standing, otherwise, places_of_caches(inputs, outputs, self.in_place))
+        return BoundTasks(
+            NodeTasks(checks, attention=cached), placeholders, fallback, cache_slots(inputs, outputs, self.in_place)
+        )
 
     def _normalized(
         self,
@@ -193,7 +197,7 @@ class _GroupQueryAttention:
         q_norm: HostArray | None,
         k_norm: HostArray | None,
     ) -> tuple[HostArray, HostArray | None, HostArray | None] | None:
-        """Query, key and value with normalised heads; None if something does not fit."""
+        """Query, key and value with normalized heads; None if something does not fit."""
         if self._norms is None:
             return query, key, value
         parts = self._parts(query, key, value)
@@ -220,12 +224,12 @@ class _GroupQueryAttention:
         if query.ndim != 3 or heads % key_heads:
             return None
         if key is None or value is None:
-            size, rest = divmod(query.shape[2], heads + 2 * key_heads)
+            size, remainder = divmod(query.shape[2], heads + 2 * key_heads)
             first, second = heads * size, (heads + key_heads) * size
-            return None if rest else (query[..., :first], query[..., first:second], query[..., second:])
-        size, rest = divmod(query.shape[2], heads)
+            return None if remainder else (query[..., :first], query[..., first:second], query[..., second:])
+        size, remainder = divmod(query.shape[2], heads)
         is_alike = key.shape == value.shape == (*query.shape[:2], key_heads * size)
-        return (query, key, value) if is_alike and not rest and is_readable(query, key, value) else None
+        return (query, key, value) if is_alike and not remainder and has_contiguous_rows(query, key, value) else None
 
     def _rotary(self, arrays: Sequence[HostArray | None], tokens: tuple[int, ...], size: int, *, are_known: bool) -> Any:
         """How to rotate; None for not at all."""
@@ -263,8 +267,8 @@ class _GroupQueryAttention:
         rotary = self._rotary(rotation, (batch, length), size, are_known=are_known)
         if settings.smooth and sinks is None:
             sinks = np.zeros(settings.heads, np.float32)
-        scores = (batch, settings.heads, length, state.most_keys)
-        are_sinks = sinks is None or (sinks.shape == (settings.heads,) and is_readable(sinks))
+        scores = (batch, settings.heads, length, state.max_keys)
+        are_sinks = sinks is None or (sinks.shape == (settings.heads,) and has_contiguous_rows(sinks))
         if rotary is NotImplemented or not _is_bias(bias, scores) or not are_sinks:
             return None
         cache, empty = (batch, settings.key_heads, state.capacity, size), self._results.empty
@@ -276,8 +280,8 @@ class _GroupQueryAttention:
             keys=self._new_cache(cache, state) if state.keys is None else state.keys,
             values=self._new_cache(cache, state) if state.values is None else state.values,
             out=empty((batch, length, width)) if state.out is None else state.out,
-            counts=state.counts,
-            most_keys=state.most_keys,
+            cache_positions=state.cache_positions,
+            max_keys=state.max_keys,
             k=parts[1],
             v=parts[2],
             past_key=state.past_key,
@@ -292,8 +296,8 @@ class _GroupQueryAttention:
 
     def _new_cache(self, shape: tuple[int, ...], state: _State) -> HostArray:
         """Memory of a cache; the size of a head of float16 is even."""
-        if state.cache_type == HALF:
-            return self._results.empty((*shape[:3], shape[3] // 2)).view(HALF)
+        if state.cache_type == FLOAT16:
+            return self._results.empty((*shape[:3], shape[3] // 2)).view(FLOAT16)
         return self._results.empty(shape)
 
 
@@ -303,9 +307,9 @@ class _State:
 
     past_key: HostArray | None
     past_value: HostArray | None
-    counts: HostArray
+    cache_positions: HostArray
     """As ``CachedAttention`` takes them."""
-    most_keys: int
+    max_keys: int
     longest: int
     """Tokens that a sequence may have."""
     keys: HostArray | None = None
@@ -322,7 +326,7 @@ class _State:
         return max(0 if self.past_key is None else self.past_key.shape[2], self.longest)
 
 
-class _Narrow:
+class _WidenedCache:
     """A cache of float16 that many queries attend as one of float32.
 
     Args:
@@ -333,13 +337,13 @@ class _Narrow:
 
     def __init__(self, state: _State, shape: tuple[int, int, int, int], new: int) -> None:
         self._past, self._targets = (state.past_key, state.past_value), (state.keys, state.values)
-        self._shape, self._starts, self._new = shape, state.counts[:, 0].tolist(), new
+        self._shape, self._starts, self._new = shape, state.cache_positions[:, 0].tolist(), new
         self._wide = [self._widened(past, state.longest) for past in self._past]
         state.past_key, state.past_value = state.keys, state.values = self._wide
         state.cache_type = _FLOAT
 
     @classmethod
-    def of(cls, state: _State, given: Sequence[HostArray | None], settings: GroupSettings) -> _Narrow | None:
+    def of(cls, state: _State, given: Sequence[HostArray | None], settings: GroupSettings) -> _WidenedCache | None:
         """The same for a query, key and value that are split; None if they do not fit the cache."""
         query, key, _ = given
         if query is None or query.ndim != 3:
@@ -351,7 +355,7 @@ class _Narrow:
         return cls(state, (batch, settings.key_heads, state.capacity, size), new)
 
     def results(self) -> tuple[HostArray, HostArray]:
-        """Keys and values with the new ones rounded behind those of the past."""
+        """Keys and values, new ones rounded after those of the past."""
         keys, values = map(self._narrowed, self._past, self._targets, self._wide)
         return keys, values
 
@@ -365,7 +369,7 @@ class _Narrow:
 
     def _narrowed(self, past: HostArray | None, target: HostArray | None, wide: HostArray) -> HostArray:
         if target is None:
-            target = np.zeros(self._shape, HALF)
+            target = np.zeros(self._shape, FLOAT16)
             if past is not None:
                 target[:, :, : past.shape[2]] = past
         with np.errstate(over="ignore"):
@@ -391,7 +395,7 @@ def _is_cache(state: _State, batch: int, heads: int, parts: Sequence[HostArray])
     return is_shaped and past_key.flags.c_contiguous and past_value.flags.c_contiguous
 
 
-def counts_of(
+def cache_positions_of(
     seqlens_k: HostArray, longest: int, tokens: tuple[int, ...], past_rows: int, is_causal: bool
 ) -> tuple[tuple[int, int, int], ...] | None:
     """Row of the first new key, position of the first query, and keys, of each sample; None if they contradict each other."""
@@ -405,12 +409,12 @@ def counts_of(
 
 
 @functools.lru_cache(maxsize=32)
-def counts_array(counts: tuple[tuple[int, int, int], ...]) -> HostArray:
-    """``CachedAttention.counts``, one for the layers of a model, which have the same in a run; read-only."""
-    made = np.array(counts, np.int64)
+def cache_positions_array(cache_positions: tuple[tuple[int, int, int], ...]) -> HostArray:
+    """``CachedAttention.cache_positions``, one for the layers of a model, which have the same in a run; read-only."""
+    made = np.array(cache_positions, np.int64)
     made.flags.writeable = False
     return made
 
 
 def _is_bias(bias: HostArray | None, scores: tuple[int, ...]) -> bool:
-    return bias is None or is_added(bias.shape, scores)
+    return bias is None or is_score_bias(bias.shape, scores)

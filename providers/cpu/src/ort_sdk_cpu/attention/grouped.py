@@ -1,4 +1,4 @@
-"""Attention whose queries' heads share heads of keys and values, by the compiled task: arrays are read where they lie."""
+"""Grouped-query attention of the array namespace by the flash task: arrays are read in place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["grouped_attention"]
 FLOAT = np.dtype(np.float32)
 
 Words = tuple[Any, ...]
-"""Array, and bytes from one to the next of key heads, heads that share one, and queries (or keys); of a mask also of keys."""
+"""Array, and strides in bytes: of key heads, of heads that share one, of queries (or keys); of a mask also of keys."""
 
 
 def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
@@ -36,7 +36,7 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
 
     Returns:
         (batch, heads, sequence, value size), a view of memory in the order (batch, sequence, heads, value size); None for arrays
-        that do not belong together.
+        that do not fit together.
     """
     is_alike = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape[:3] == v.shape[:3]
     if not is_alike or not k.shape[1] or q.shape[1] % k.shape[1]:
@@ -48,9 +48,9 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
     out = np.empty((batch, length, heads, value_size), FLOAT).transpose(0, 2, 1, 3)
     total = functools.reduce(np.add, biases) if biases else None
     mask = None if total is None else np.broadcast_to(total, (batch, heads, length, keys))
-    # A single query of each head: those that share keys are attended as if they were queries of one head.
-    shares = (1, group) if length == 1 else (group, 1)
-    shape = AttentionShape(key_heads, shares[0], length * shares[1], keys, size, value_size, scale)
+    # A single query of each head: heads that share keys are the queries of one block then, else each would have its own.
+    own_heads, queries = (1, group) if length == 1 else (group, length)
+    shape = AttentionShape(key_heads, own_heads, queries, keys, size, value_size, scale)
     scratch = shared_scratch()
     for sample in range(batch):
         operands = [_words(q[sample], group, length), _words(k[sample], 0, 0), _words(v[sample], 0, 0)]

@@ -1,4 +1,4 @@
-"""Masks of ONNX Runtime's attention as numbers to add to scores: by compiled tasks, for arrays that stay."""
+"""Masks of ONNX Runtime's attention as score bias (additive masks): by compiled tasks, for arrays that stay."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ort_sdk_cpu.jit.task import TaskCall
 
 from .arguments.lengths import MODULE, KeyCountBias, MaskBias
 
-__all__ = ["hidden_keys", "task_of_mask"]
+__all__ = ["mask_bias_of", "mask_bias_task"]
 
-MOST_NUMBERS = 1 << 18
-"""Numbers for which a call has memory of its own."""
+MAX_BIAS_ELEMENTS = 1 << 18
+"""Elements of a score bias up to which a call has memory of its own: a megabyte."""
 _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 
-def task_of_mask(mask: HostArray, numbers: HostArray, filter_value: float) -> TaskCall:
-    """What writes 0 where a mask, int32, is above 0, and ``filter_value`` elsewhere; the arrays are not kept."""
+def mask_bias_task(mask: HostArray, numbers: HostArray, filter_value: float) -> TaskCall:
+    """Writes 0 where a mask, int32, is above 0, and ``filter_value`` elsewhere; the arrays are not kept."""
     return TaskCall(MODULE, "mask_bias", MaskBias(mask, mask.size, numbers, filter_value))
 
 
-def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: float) -> tuple[HostArray, TaskCall] | None:
-    """The numbers that a mask stands for, and the task that writes them, which does not keep the arrays.
+def mask_bias_of(mask: HostArray, shape: tuple[int, int, int], filter_value: float) -> tuple[HostArray, TaskCall] | None:
+    """The score bias of a mask, and the task that writes it, which does not keep the arrays.
 
     Args:
         mask: (batch, keys) or (batch, sequence, keys), above 0 where keys count; or (batch,), the ends of those that do.
@@ -38,8 +38,8 @@ def hidden_keys(mask: HostArray, shape: tuple[int, int, int], filter_value: floa
     if mask.shape == (batch,):
         numbers = np.empty((batch, 1, 1, keys), _FLOAT)
         arguments = KeyCountBias(mask, batch, keys, numbers, filter_value)
-        return None if numbers.size > MOST_NUMBERS else (numbers, TaskCall(MODULE, "key_count_bias", arguments))
-    if mask.shape not in {(batch, keys), (batch, length, keys)} or mask.size > MOST_NUMBERS:
+        return None if numbers.size > MAX_BIAS_ELEMENTS else (numbers, TaskCall(MODULE, "key_count_bias", arguments))
+    if mask.shape not in {(batch, keys), (batch, length, keys)} or mask.size > MAX_BIAS_ELEMENTS:
         return None
     numbers = np.empty((batch, 1, length if mask.ndim > 2 else 1, keys), _FLOAT)
-    return numbers, task_of_mask(mask, numbers, filter_value)
+    return numbers, mask_bias_task(mask, numbers, filter_value)

@@ -1,4 +1,4 @@
-"""Attention over heads, block by block: scores stay in the cache, however long the sequences are."""
+"""MultiHeadAttention in programs: by compiled tasks, or by two GEMMs and a softmax for blocks of scores (``select``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.threads import matrix_product
 
 from .arguments.flash import MODULE as FLASH
-from .operators import HEADS_APART, MultiHead, multi_head, multi_head_over_cache
+from .operators import SPLIT_RANK, MultiHead, multi_head, multi_head_over_cache
 from .select import AttentionAlgorithm, AttentionProblem, is_for_cached_tasks, select_fixed
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _problem(core: _Attention, query: HostArray, value: HostArray, out: HostArra
 @made_by("MultiHeadAttention", domain="com.microsoft")
 def _attention_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """One whose keys may be a feed, as those of an encoder are."""
-    moving = multi_head(info) if info.input_rank(1) == HEADS_APART else None
+    moving = multi_head(info) if info.input_rank(1) == SPLIT_RANK else None
     return None if moving is None else _OverFeeds(kernel, make_writer, moving)
 
 
@@ -120,11 +120,11 @@ class _OverFeeds(BindableKernel):
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """As for its base."""
-        otherwise = super().bind(inputs, outputs)
+        fallback = super().bind(inputs, outputs)
         if all(slot.is_fixed for slot in (*inputs, *outputs)) or any(slot.shape is None for slot in inputs if not slot.is_fixed):
-            return otherwise
-        call: Callable[[], Any] | None = self._moving.bind(inputs, outputs, otherwise)
-        return call or otherwise
+            return fallback
+        call: Callable[[], Any] | None = self._moving.bind(inputs, outputs, fallback)
+        return call or fallback
 
 
 class _FewWriter:
@@ -186,11 +186,11 @@ class _Writer:
         return attend if made is None else in_turn([made[1].kept(*arrays, number), attend])
 
     def _hidden(self, mask: HostArray) -> tuple[HostArray, TaskCall] | None:
-        """The numbers that a mask stands for, and what writes them."""
-        from .masks import hidden_keys
+        """The score bias of a mask, and the task that writes it."""
+        from .masks import mask_bias_of
 
         core = self._core
-        return hidden_keys(mask, (core.batch, core.length, core.keys), self._filter_value) if self._dtype == np.float32 else None
+        return mask_bias_of(mask, (core.batch, core.length, core.keys), self._filter_value) if self._dtype == np.float32 else None
 
 
 @dataclass(frozen=True, slots=True)

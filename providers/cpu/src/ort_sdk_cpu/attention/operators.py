@@ -16,25 +16,42 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.kernel.eager import computed_by
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
-from .decode import HALF, CachedAttention, common_counts, is_readable, is_spread, reads_halves, takes
+from .decode import (
+    FLOAT16,
+    CachedAttention,
+    broadcasts_to,
+    common_cache_positions,
+    has_contiguous_rows,
+    reads_float16,
+    takes_float32,
+)
 from .select import attends_few
 
 if TYPE_CHECKING:
-    from .decode_bound import Standing, Tasks
+    from .decode_bound import NodeTasks, Placeholders
 
-__all__ = ["HEADS_APART", "Heads", "MultiHead", "Results", "hidden_numbers", "is_added", "multi_head", "multi_head_over_cache"]
+__all__ = [
+    "SPLIT_RANK",
+    "AttentionOperands",
+    "MultiHead",
+    "Results",
+    "bias_of_mask",
+    "is_score_bias",
+    "multi_head",
+    "multi_head_over_cache",
+]
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
 PARTS = 3
 """Outputs: the result, and a cache's keys and values."""
-HEADS_APART = 4
-"""Dimensions of keys (batch, heads, keys, size)."""
+SPLIT_RANK = 4
+"""Rank of keys (batch, heads, keys, size)."""
 MASK, VALID_KEYS = 3, 6
 """Inputs of ONNX's operator."""
 PAST, PRESENT = (4, 5), (1, 2)
 """Inputs and outputs of ONNX's operator that are its cache."""
 BIAS, KEY_MASK, ADDED, PAST_KEY, PAST_VALUE = 3, 4, 5, 6, 7
-"""Inputs of MultiHeadAttention; there are others behind them."""
+"""Inputs of MultiHeadAttention, of which there are more."""
 INTEGER_INPUTS = {KEY_MASK, 8, 9}
 
 
@@ -59,14 +76,14 @@ class Results:
         return self._new(shape) if self.values is None else self.values
 
     def _new(self, shape: tuple[int, ...]) -> HostArray:
-        if self.cache_type == HALF:
-            return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(HALF)
+        if self.cache_type == FLOAT16:
+            return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(FLOAT16)
         return self.memory.empty(shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """Queries, keys and values of a call, as they lie, and their heads."""
+class AttentionOperands:
+    """Queries, keys and values of a call, of rank 3 or 4, and their heads."""
 
     q: HostArray
     k: HostArray
@@ -102,7 +119,7 @@ class Heads:
         return self.batch, self.heads, self.length, self.keys
 
     def fit(self) -> bool:
-        """Whether the arrays belong together, and tasks can read them."""
+        """Whether the arrays fit together, and tasks can read them."""
         shapes = [
             _by_head(part, heads) for part, heads in ((self.q, self.heads), (self.k, self.key_heads), (self.v, self.key_heads))
         ]
@@ -110,7 +127,7 @@ class Heads:
             return False
         q, k, v = shapes
         is_alike = q[0] == k[0] and k[:3] == v[:3] and q[3] == k[3] and q[1] == self.heads and k[1] == self.key_heads  # type: ignore[index]
-        return is_alike and is_readable(self.q, self.k, self.v) and self._fits_past(k, v)  # type: ignore[arg-type]
+        return is_alike and has_contiguous_rows(self.q, self.k, self.v) and self._fits_past(k, v)  # type: ignore[arg-type]
 
     def _fits_past(self, k: tuple[int, ...], v: tuple[int, ...]) -> bool:
         if self.past_key is None or self.past_value is None:
@@ -137,8 +154,8 @@ class Heads:
             keys=results.keys_of((*cache, size)) if has_cache else self.k,
             values=results.values_of((*cache, value_size)) if has_cache else self.v,
             out=out,
-            counts=common_counts(batch, past, past, keys),
-            most_keys=keys,
+            cache_positions=common_cache_positions(batch, past, past, keys),
+            max_keys=keys,
             k=self.k if has_cache else None,
             v=self.v if has_cache else None,
             past_key=self.past_key,
@@ -161,10 +178,14 @@ def attention(info: KernelInfo) -> Callable[..., Any] | None:
     caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:PARTS]]
     types = {argument.element_type for argument in caches if argument is not None}
     floats = [argument for index, argument in enumerate(info.inputs) if index not in {MASK, VALID_KEYS, *PAST}]
-    is_half = types == {TensorElementType.FLOAT16} and reads_halves()
-    if info.wants_output(PARTS) or not takes((*floats, *info.outputs[:1])) or not (is_half or types <= {TensorElementType.FLOAT}):
+    is_half = types == {TensorElementType.FLOAT16} and reads_float16()
+    if (
+        info.wants_output(PARTS)
+        or not takes_float32((*floats, *info.outputs[:1]))
+        or not (is_half or types <= {TensorElementType.FLOAT})
+    ):
         return None
-    return _Attention(info, HALF if is_half else FLOAT).call
+    return _Attention(info, FLOAT16 if is_half else FLOAT).call
 
 
 class _Attention:
@@ -203,9 +224,9 @@ class _Attention:
             return results
         out, keys, values, _ = results
         with np.errstate(over="ignore"):
-            return out, keys.astype(HALF), values.astype(HALF), None
+            return out, keys.astype(FLOAT16), values.astype(FLOAT16), None
 
-    def _are_few(self, parts: Heads) -> bool:
+    def _are_few(self, parts: AttentionOperands) -> bool:
         """Whether all is attended as the cache is filled."""
         if not parts.fit():
             return False
@@ -215,7 +236,9 @@ class _Attention:
         ]
         return attends_few(parts.heads // parts.key_heads * parts.length, *sizes)
 
-    def _computed(self, parts: Heads, mask: HostArray | None, valid_keys: HostArray | None, cache_type: np.dtype[Any]) -> Any:
+    def _computed(
+        self, parts: AttentionOperands, mask: HostArray | None, valid_keys: HostArray | None, cache_type: np.dtype[Any]
+    ) -> Any:
         """The node's outputs."""
         cached = self._cached(parts, mask, Results(self._results, cache_type=cache_type))
         if cached is None:
@@ -224,22 +247,22 @@ class _Attention:
             if valid_keys.shape != (parts.batch,) or valid_keys.min() < 0 or valid_keys.max() > parts.keys:
                 return NotImplemented
             first = [parts.past or valid - parts.length for valid in valid_keys.tolist()]
-            rows = [(parts.past, place, valid) for place, valid in zip(first, valid_keys.tolist(), strict=True)]
-            cached.counts = np.array(rows, np.int64)
+            rows = [(parts.past, position, valid) for position, valid in zip(first, valid_keys.tolist(), strict=True)]
+            cached.cache_positions = np.array(rows, np.int64)
         if mask is not None and mask.dtype == np.bool_:
             cached.mask = np.where(mask, np.float32(0), np.float32(-np.inf))
         cached.run()
         self.algorithm = cached.algorithm
         return (cached.out, cached.keys, cached.values, None) if self._has_present else cached.out
 
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], fallback: Callable[[], Any]) -> Any:
         """A call of tasks on slots; None for what tasks do not take."""
-        from .decode_bound import BoundTasks, Standing, Tasks
+        from .decode_bound import BoundTasks, NodeTasks, Placeholders
 
         if any(slot.array is not None or not slot.is_fixed for slot in inputs[VALID_KEYS:]):
             return None
-        standing, types = Standing(), {MASK: self._mask_type} | dict.fromkeys(PAST, self._cache_type)
-        given = [standing.array(slot, types.get(index, FLOAT)) for index, slot in enumerate(inputs)]
+        placeholders, types = Placeholders(), {MASK: self._mask_type} | dict.fromkeys(PAST, self._cache_type)
+        given = [placeholders.array(slot, types.get(index, FLOAT)) for index, slot in enumerate(inputs)]
         q, k, v, mask, past_key, past_value = (*given, None, None, None)[:VALID_KEYS]
         if mask is not None and mask.dtype == np.bool_:
             if not inputs[MASK].is_constant:
@@ -248,19 +271,21 @@ class _Attention:
         if q is None or k is None or v is None:
             return None
         parts = self._parts(q, k, v, past_key, past_value)
-        if self._cache_type == HALF and not self._are_few(parts):
+        if self._cache_type == FLOAT16 and not self._are_few(parts):
             return None
-        made = [standing.array(slot, self._cache_type if index else FLOAT) for index, slot in enumerate(outputs[:PARTS])]
+        made = [placeholders.array(slot, self._cache_type if index else FLOAT) for index, slot in enumerate(outputs[:PARTS])]
         cached = self._cached(parts, mask, Results(self._results, *made, cache_type=self._cache_type))
-        return None if cached is None else BoundTasks(Tasks(attention=cached), standing, otherwise)
+        return None if cached is None else BoundTasks(NodeTasks(attention=cached), placeholders, fallback)
 
-    def _parts(self, q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> Heads:
+    def _parts(
+        self, q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None
+    ) -> AttentionOperands:
         heads, key_heads = (x.shape[1] if x.ndim == 4 else own for x, own in ((q, self._heads), (k, self._key_heads)))
-        return Heads(q, k, v, heads, key_heads, past_key, past_value)
+        return AttentionOperands(q, k, v, heads, key_heads, past_key, past_value)
 
-    def _cached(self, parts: Heads, mask: HostArray | None, results: Results) -> CachedAttention | None:
+    def _cached(self, parts: AttentionOperands, mask: HostArray | None, results: Results) -> CachedAttention | None:
         """What is to be computed; None for arrays that tasks do not take."""
-        if not parts.q.ndim == parts.k.ndim == parts.v.ndim or not parts.fit() or not is_spread(mask, parts.scores):
+        if not parts.q.ndim == parts.k.ndim == parts.v.ndim or not parts.fit() or not broadcasts_to(mask, parts.scores):
             return None
         if not parts.length or not parts.keys:
             return None
@@ -273,16 +298,16 @@ class _Attention:
 _NAMESPACE = NumpyNamespace()
 
 
-def hidden_numbers(mask: HostArray | None, scores: tuple[int, int, int, int], filter_value: float) -> HostArray | None:
-    """Numbers to add to the scores for a mask; None for one that hides nothing, as that of most steps of a decoder."""
+def bias_of_mask(mask: HostArray | None, scores: tuple[int, int, int, int], filter_value: float) -> HostArray | None:
+    """The score bias of a mask; None for one that hides nothing, as that of most steps of a decoder."""
     batch, _, length, keys = scores
     if mask is None or (mask.shape == (batch, keys) and (mask > 0).all()):
         return None
     return mask_bias(_NAMESPACE, mask, (batch, length, keys), filter_value, FLOAT)
 
 
-def is_added(added: tuple[int, ...], scores: tuple[int, ...]) -> bool:
-    """Whether numbers of a shape, with an axis for each of the scores', may be added to the scores."""
+def is_score_bias(added: tuple[int, ...], scores: tuple[int, ...]) -> bool:
+    """Whether a shape of the scores' rank broadcasts to them."""
     return len(added) == len(scores) and all(own in {1, whole} for own, whole in zip(added, scores, strict=True))
 
 
@@ -295,7 +320,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
 def multi_head(info: KernelInfo) -> MultiHead | None:
     """The same as an object."""
     floats = [argument for index, argument in enumerate(info.inputs) if index not in INTEGER_INPUTS]
-    return None if info.wants_output(PARTS) or not takes(floats) else MultiHead(info)
+    return None if info.wants_output(PARTS) or not takes_float32(floats) else MultiHead(info)
 
 
 class MultiHead:
@@ -328,46 +353,50 @@ class MultiHead:
         cached = self._cached(given, Results(self._results), has_mask=mask is not None)
         if cached is None:
             return NotImplemented
-        hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
+        hidden = bias_of_mask(mask, _scores(cached), self._filter_value)
         if hidden is not None:
             cached.mask = hidden if added is None else added + hidden
         cached.run()
         self.algorithm = cached.algorithm
         return cached.out if self._outputs < 2 else (cached.out, cached.keys, cached.values)[: self._outputs]
 
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], fallback: Callable[[], Any]) -> Any:
         """A call of tasks on slots; None for what tasks do not take."""
-        from .decode_bound import BoundTasks, Standing, Tasks
+        from .decode_bound import BoundTasks, NodeTasks, Placeholders
 
-        standing, padded = Standing(), (*inputs, *[None] * (PAST_VALUE + 1 - len(inputs)))
+        placeholders, padded = Placeholders(), (*inputs, *[None] * (PAST_VALUE + 1 - len(inputs)))
         if any(slot.array is not None or not slot.is_fixed for slot in inputs[PAST_VALUE + 1 :]):
             return None
-        given = [standing.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])]
-        made, mask = [standing.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
+        given = [
+            placeholders.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])
+        ]
+        made, mask = [placeholders.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
         cached = self._cached(given, Results(self._results, *made), has_mask=mask is not None)
         if cached is None:
             return None
-        tasks, slot = Tasks(attention=cached), padded[KEY_MASK]
+        tasks, slot = NodeTasks(attention=cached), padded[KEY_MASK]
         if mask is not None and slot is not None:
-            found = self._bound_mask(mask, cached, standing, tasks, is_known=slot.is_constant)
+            found = self._bound_mask(mask, cached, placeholders, tasks, is_known=slot.is_constant)
             if found is NotImplemented:
                 return None
             cached.mask = found
-        return BoundTasks(tasks, standing, otherwise)
+        return BoundTasks(tasks, placeholders, fallback)
 
-    def _bound_mask(self, mask: HostArray, cached: CachedAttention, standing: Standing, tasks: Tasks, *, is_known: bool) -> Any:
-        """Numbers added to the scores for a mask, beside those that are; ``NotImplemented`` if no task makes them."""
-        from .decode_bound import key_mask
+    def _bound_mask(
+        self, mask: HostArray, cached: CachedAttention, placeholders: Placeholders, tasks: NodeTasks, *, is_known: bool
+    ) -> Any:
+        """The score bias with that of a mask; ``NotImplemented`` if no task makes it."""
+        from .decode_bound import key_mask_bias
 
         if is_known:
-            hidden = hidden_numbers(mask, _scores(cached), self._filter_value)
+            hidden = bias_of_mask(mask, _scores(cached), self._filter_value)
             return cached.mask if hidden is None else hidden if cached.mask is None else NotImplemented
         if mask.ndim == 2 and mask.shape[1] == 1:
             return cached.mask
-        is_of_keys = mask.shape == (len(cached.q), cached.most_keys) and mask.dtype == INT and mask.flags.c_contiguous
+        is_of_keys = mask.shape == (len(cached.q), cached.max_keys) and mask.dtype == INT and mask.flags.c_contiguous
         if not is_of_keys or cached.mask is not None:
             return NotImplemented
-        numbers, task = key_mask(mask, self._filter_value, standing)
+        numbers, task = key_mask_bias(mask, self._filter_value, placeholders)
         tasks.before.append(task)
         return numbers
 
@@ -382,25 +411,26 @@ class MultiHead:
         query, key, value, bias, added, past_key, past_value = given
         if query is None or key is None or value is None or key.ndim == 5 or query.ndim != 3:
             return None
-        if key.ndim == HEADS_APART and key.shape != value.shape:
+        if key.ndim == SPLIT_RANK and key.shape != value.shape:
             return None
-        parts = Heads(query, key, value, self._heads, self._heads, past_key, past_value)
+        parts = AttentionOperands(query, key, value, self._heads, self._heads, past_key, past_value)
         if not parts.fit() or not parts.length or not parts.keys:
             return None
-        if added is not None and not is_added(added.shape, parts.scores):
+        if added is not None and not is_score_bias(added.shape, parts.scores):
             return None
         if self._is_causal and has_mask and parts.length > 1:
-            # Where all keys are hidden, the weights are those of scores rounded beside the filter value, as they are computed.
+            # Where all keys of a query are hidden, weights follow from how scores are rounded beside the filter value: only the
+            # shared set's order of operations gives the same.
             return None
         cached = parts.attention(results, has_cache=self._outputs > 1 or past_key is not None, scale=self._scale)
-        if bias is not None and (bias.shape != (query.shape[2] * 2 + cached.out.shape[2],) or not is_readable(bias)):
+        if bias is not None and (bias.shape != (query.shape[2] * 2 + cached.out.shape[2],) or not has_contiguous_rows(bias)):
             return None
-        cached.mask, cached.bias, cached.is_of_queries = added, bias, key.ndim == 4
+        cached.mask, cached.bias, cached.has_query_bias_only = added, bias, key.ndim == 4
         if self._is_causal:
-            cached.counts, cached.right = common_counts(parts.batch, parts.past, parts.past, parts.keys), 0
+            cached.cache_positions, cached.right = common_cache_positions(parts.batch, parts.past, parts.past, parts.keys), 0
         return cached
 
 
 def _scores(cached: CachedAttention) -> tuple[int, int, int, int]:
     """Shape of the scores of queries (batch, tokens, heads * size)."""
-    return cached.q.shape[0], cached.heads, cached.q.shape[1], cached.most_keys
+    return cached.q.shape[0], cached.heads, cached.q.shape[1], cached.max_keys

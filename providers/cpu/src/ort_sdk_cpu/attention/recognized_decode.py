@@ -1,4 +1,4 @@
-"""Attention in the place of the steps that it was written as."""
+"""Attention that a model writes as single operators, as one kernel."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
-from .decode import CachedAttention, common_counts, is_readable, is_spread
+from .decode import CachedAttention, broadcasts_to, common_cache_positions, has_contiguous_rows
 
-__all__ = ["AttentionSteps", "added_numbers"]
+__all__ = ["RecognizedAttention", "score_bias_of"]
 
 FLOAT = np.dtype(np.float32)
-SURELY_HIDDEN, AS_ADDED = -1e8, -1e30
-"""Scores from which on downwards a key has no weight beside any other, and to which adding a score changes nothing."""
+SURELY_HIDDEN, ABSORBING = -1e8, -1e30
+"""Scores from which on downwards a key has no weight beside any visible one; and from which on adding a score changes nothing."""
 
 
-class AttentionSteps:
+class RecognizedAttention:
     """softmax(scale * q k' where a condition holds, else a number, + mask) v, perhaps of a cache that new keys are put into.
 
     Args:
         arguments: what ``attend`` takes, of the arrays of a run; ``NotImplemented`` where these do not suit.
         scale: factor of the scores.
         filter_value: what scores become where the condition does not hold.
-        hides_nan: whether weights that are no numbers become 0.
+        masks_nan: whether weights that are NaN become 0.
     """
 
-    def __init__(self, arguments: Callable[..., Any], scale: float, filter_value: float, *, hides_nan: bool = False) -> None:
+    def __init__(self, arguments: Callable[..., Any], scale: float, filter_value: float, *, masks_nan: bool = False) -> None:
         self._arguments = arguments
         self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
-        self._hides_nan = hides_nan
+        self._masks_nan = masks_nan
         self.algorithm: str | None = None
         """The one used last."""
 
@@ -68,7 +68,7 @@ class AttentionSteps:
             value_target: the same of values.
 
         Returns:
-            The result, behind the cache's keys and values if there is a past; ``NotImplemented`` for arrays that
+            The result, after the cache's keys and values if there is a past; ``NotImplemented`` for arrays that
             compiled tasks do not take.
         """
         shape = q.shape
@@ -89,15 +89,15 @@ class AttentionSteps:
         if not (_is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))):
             return NotImplemented
         scores = (*shape[:-1], keys)
-        if not (is_spread(condition, scores) and is_spread(added, scores)):
+        if not (broadcasts_to(condition, scores) and broadcasts_to(added, scores)):
             return NotImplemented
-        mask = added_numbers(condition, self._filter_value, added)
+        mask = score_bias_of(condition, self._filter_value, added)
         if mask is NotImplemented:
             return NotImplemented
         if mask is not None and len(scores) == 3:
-            mask = mask.reshape(_apart(mask, batch, heads))
+            mask = mask.reshape(_by_head(mask, batch, heads))
         cached = self._run(q, k, v, past_key, past_value, mask)
-        if self._hides_nan and math.isnan(cached.out.sum()):
+        if self._masks_nan and math.isnan(cached.out.sum()):
             return NotImplemented
         result = cached.out if len(shape) == 4 else cached.out.reshape(*shape[:-1], v.shape[3])
         if past_key is None:
@@ -117,8 +117,8 @@ class AttentionSteps:
             keys=k if past_key is None else self._results.empty((batch, key_heads, keys, size)),
             values=v if past_key is None else self._results.empty((batch, key_heads, keys, v.shape[3])),
             out=self._results.empty((batch, length, heads, v.shape[3])).transpose(0, 2, 1, 3),
-            counts=common_counts(batch, past, past, keys),
-            most_keys=keys,
+            cache_positions=common_cache_positions(batch, past, past, keys),
+            max_keys=keys,
             k=None if past_key is None else k,
             v=None if past_key is None else v,
             past_key=past_key,
@@ -130,8 +130,8 @@ class AttentionSteps:
         return cached
 
 
-def added_numbers(condition: HostArray | None, filter_value: float, added: HostArray | None) -> Any:
-    """Numbers added to scores that become another number where a condition does not hold.
+def score_bias_of(condition: HostArray | None, filter_value: float, added: HostArray | None) -> Any:
+    """Score bias that does the same as replacing scores where a condition does not hold, and adding numbers.
 
     Args:
         condition: which scores are kept; None for all.
@@ -139,18 +139,18 @@ def added_numbers(condition: HostArray | None, filter_value: float, added: HostA
         added: numbers added to them afterwards; None for none.
 
     Returns:
-        None for none, ``NotImplemented`` if none are the same.
+        None for none; ``NotImplemented`` if no bias does the same.
     """
     if condition is None or condition.all():
         return added
     is_sure = filter_value <= SURELY_HIDDEN and condition.any(axis=-1).all()
-    if not is_sure and not AS_ADDED >= filter_value > -np.inf:
+    if not is_sure and not ABSORBING >= filter_value > -np.inf:
         return NotImplemented
     hidden = np.where(condition, FLOAT.type(0), FLOAT.type(filter_value))
     return hidden if added is None else hidden + added
 
 
-def _apart(mask: HostArray, batch: int, heads: int) -> tuple[int, ...]:
+def _by_head(mask: HostArray, batch: int, heads: int) -> tuple[int, ...]:
     """Shape of a mask of matrices, which are the heads of a batch."""
     if mask.ndim == 3 and mask.shape[0] > 1:
         return batch, heads, *mask.shape[1:]
@@ -163,13 +163,13 @@ def _is_shape(target: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
 
 
 def _fit(q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> bool:
-    """Whether the arrays are of one attention in which no heads share keys, or all the same, and tasks can read them."""
+    """Whether the arrays fit together, with keys for each head or for all (multi-query), and tasks can read them."""
     if not q.size or not k.size or k.shape[:3] != v.shape[:3] or k.shape[::3] != q.shape[::3]:
         return False
     if k.shape[1] not in {1, q.shape[1]}:
         return False
-    if not is_readable(q, k, v) or past_key is None or past_value is None:
-        return is_readable(q, k, v) and past_key is past_value
+    if not has_contiguous_rows(q, k, v) or past_key is None or past_value is None:
+        return has_contiguous_rows(q, k, v) and past_key is past_value
     start = (*k.shape[:2], past_key.shape[2])
     is_shaped = past_key.shape == (*start, k.shape[3]) and past_value.shape == (*start, v.shape[3])
     return is_shaped and past_key.flags.c_contiguous and past_value.flags.c_contiguous

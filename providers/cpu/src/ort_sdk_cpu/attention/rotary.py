@@ -15,7 +15,7 @@ from ort_sdk_cpu.memory.result_pool import ResultMemory
 from .arguments.lengths import MODULE as LENGTHS
 from .arguments.lengths import CachePositionsFrom, IndexCheck
 from .arguments.operands import strided_heads
-from .decode import Launch, Rotary, is_readable, rotation, takes
+from .decode import Launch, Rotary, has_contiguous_rows, rotation, takes_float32
 
 __all__: list[str] = []
 
@@ -39,7 +39,7 @@ def rotary_embedding(info: KernelInfo) -> Callable[..., Any] | None:
 
 def _made(kind: type[_Node], info: KernelInfo) -> Callable[..., Any] | None:
     floats = [argument for index, argument in enumerate(info.inputs) if index != kind.positions_at]
-    return kind(info).call if takes([*floats, *info.outputs]) else None
+    return kind(info).call if takes_float32([*floats, *info.outputs]) else None
 
 
 class _Node:
@@ -74,34 +74,34 @@ class _Node:
             caches = (*caches[:2], rows)
         return _rotated(x, self.own_heads(x, cos), caches, self._results, is_interleaved=self._is_interleaved)
 
-    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], otherwise: Callable[[], Any]) -> Any:
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], fallback: Callable[[], Any]) -> Any:
         """A call of tasks on slots; None for what they do not take."""
         from ort_sdk_cpu.jit.task import TaskCall
 
-        from .decode_bound import BoundTasks, Standing, Tasks
+        from .decode_bound import BoundTasks, NodeTasks, Placeholders
 
-        standing = Standing()
+        placeholders = Placeholders()
         types = {self.positions_at: INT}
-        given = [standing.array(slot, *([types[index]] if index in types else [])) for index, slot in enumerate(inputs)]
-        out = standing.array(outputs[0])
+        given = [placeholders.array(slot, *([types[index]] if index in types else [])) for index, slot in enumerate(inputs)]
+        out = placeholders.array(outputs[0])
         x, cos, sin, positions = self._named(given)
         if x is None or x.ndim not in {3, 4} or not x.size or out is None:
             return None
-        tokens, counts, checks = _tokens(x), standing.own((len(x), 3), INT), []
+        tokens, cache_positions, checks = _tokens(x), placeholders.own((len(x), 3), INT), []
         caches = self.caches(cos, sin, positions, tokens)
         if caches is NotImplemented or (positions is not None and (positions.dtype != INT or not positions.flags.c_contiguous)):
             return None
-        launch = _launch(x, out, self.own_heads(x, cos), caches, (self._is_interleaved, counts))
+        launch = _launch(x, out, self.own_heads(x, cos), caches, (self._is_interleaved, cache_positions))
         if launch is None:
             return None
         rows = len(caches[0])
         if caches[2] is positions and positions is not None:
             checks = [TaskCall(LENGTHS, "check_indices", IndexCheck(0, positions, positions.size, rows))]
         elif positions is not None:
-            arguments = CachePositionsFrom(0, positions, *tokens, rows, counts)
+            arguments = CachePositionsFrom(0, positions, *tokens, rows, cache_positions)
             checks = [TaskCall(LENGTHS, "cache_positions_from", arguments)]
-        standing.kept.extend(array for array in caches if array is not None)
-        return BoundTasks(Tasks(checks, launches=[launch]), standing, otherwise)
+        placeholders.kept.extend(array for array in caches if array is not None)
+        return BoundTasks(NodeTasks(checks, launches=[launch]), placeholders, fallback)
 
     def _named(self, arrays: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
         """Input, cosines, sines and positions."""
@@ -175,9 +175,9 @@ def _launch(x: HostArray, out: HostArray, heads: int, caches: Caches, how: tuple
         out: where it goes, which is like it.
         heads: of it.
         caches: the numbers to rotate by, with rows that are known or looked at elsewhere.
-        how: whether pairs are neighbours, and ``CachedAttention.counts`` for no rows.
+        how: whether pairs are neighbours, and ``CachedAttention.cache_positions`` for no rows.
     """
-    if not heads or (x.ndim == 3 and x.shape[2] % heads) or not is_readable(x):
+    if not heads or (x.ndim == 3 and x.shape[2] % heads) or not has_contiguous_rows(x):
         return None
     size = x.shape[3] if x.ndim == 4 else x.shape[2] // heads
     rotary = Rotary.of(*caches, _tokens(x), size, is_interleaved=how[0], are_known=False)

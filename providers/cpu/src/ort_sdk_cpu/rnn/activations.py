@@ -1,4 +1,4 @@
-"""Activations of recurrent layers as their tasks are told them, where they are not the usual ones or their sums are clipped."""
+"""Activations described by numbers, for layers that do not use the operator's own, or clip sums (``compiled.cells``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GATES = 2
 
 
 def described_activations(info: KernelInfo, usual: Sequence[str], directions: int) -> HostArray | None:
-    """The node's activations.
+    """The node's activations, described.
 
     Args:
         info: the node.
@@ -31,7 +31,7 @@ def described_activations(info: KernelInfo, usual: Sequence[str], directions: in
     """
     clip = float(info.attribute("clip", None) or math.inf)
     rows = [
-        [_numbers(each, clip if place < _GATES else math.inf) for place, each in enumerate(row)]
+        [_numbers(each, clip if index < _GATES else math.inf) for index, each in enumerate(row)]
         for row in named_activations(info, usual, directions)
     ]
     return None if any(numbers is None for row in rows for numbers in row) else np.array(rows, np.float32)

@@ -34,14 +34,14 @@ _ARGUMENTS_INT24: dict[str, type[Layer]] = {"lstm": LstmInt24, "gru": GruInt24, 
 
 
 _SMALL_BYTES = 1 << 17
-"""Working memory up to which a task has its own."""
+"""Workspace up to which a task has its own."""
 
 
 class _Working:
-    """Working memory of a task: its own if that is little, else what all of a session's kernels share."""
+    """Workspace of a task: its own if that is small, so that calls can be bound once; else that of all of a session's kernels."""
 
     def __init__(
-        self, sizes: LayerSizes, scratch: Scratch, threads: int, place: str, more: Mapping[str, tuple[int, ...]]
+        self, sizes: LayerSizes, scratch: Scratch, threads: int, prefix: str, more: Mapping[str, tuple[int, ...]]
     ) -> None:
         shapes = {
             "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
@@ -53,18 +53,18 @@ class _Working:
         }
         is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
         self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
-        self._shapes, self._scratch, self._place = shapes, scratch, place
+        self._shapes, self._scratch, self._prefix = shapes, scratch, prefix
 
     @property
     def is_own(self) -> bool:
-        """Whether it stays the same and is nobody else's."""
+        """Whether it stays the same, and nobody else uses it."""
         return self._own is not None
 
     def array(self, name: str) -> HostArray:
         """Memory with any contents."""
         if self._own is not None:
             return self._own[name]
-        return self._scratch.array(f"{self._place}{name}", self._shapes[name], _FLOAT)
+        return self._scratch.array(f"{self._prefix}{name}", self._shapes[name], _FLOAT)
 
 
 class RecurrentTask:
@@ -73,7 +73,7 @@ class RecurrentTask:
     Args:
         name: ``lstm``, ``gru`` (which resets after the product), ``gru_reset_first``, ``rnn`` or ``rnn_relu``.
         sizes: of everything.
-        scratch: working memory.
+        scratch: workspace.
         reverse: last step first.
         activations: described, as ``activations`` does; None for the operator's own.
         is_int24: whether recurrent weights have 24 bits.
@@ -97,9 +97,9 @@ class RecurrentTask:
         step = sizes.batch * sizes.gates * sizes.hidden * _FLOAT_BYTES
         self._first_gates, self._sign = (sizes.steps - 1) * step if reverse else 0, -1 if reverse else 1
         threads = libraries.thread_count() if is_team else 1
-        # Directions that go on at the same time have working memory each.
-        place = "backwards " if reverse and sizes.are_concurrent else ""
-        self._working = _Working(sizes, scratch, threads, place, self._more_memory(threads))
+        # Directions that run at the same time have a workspace each.
+        prefix = "backwards " if reverse and sizes.are_concurrent else ""
+        self._working = _Working(sizes, scratch, threads, prefix, self._more_memory(threads))
         module, kind = self._task(name, is_int24=is_int24)
         numbers = {"steps": sizes.steps, "hidden": sizes.hidden, "batch": sizes.batch, "inputs": sizes.inputs}
         arguments = kind.of_sizes(**numbers, gates_stride=self._sign * step, **self._more_numbers())
@@ -116,7 +116,7 @@ class RecurrentTask:
         return self._sizes.are_concurrent
 
     def _input_product(self, scratch: Scratch) -> GemmCall | None:
-        """What multiplies the inputs by their weights before the task; None if the task does."""
+        """The GEMM of inputs and their weights before the task; None if the task does it."""
         sizes = self._sizes
         if sizes.multiplies_inputs:
             return None
@@ -124,7 +124,7 @@ class RecurrentTask:
         return GemmCall(product, scratch)
 
     def _more_memory(self, _threads: int) -> Mapping[str, tuple[int, ...]]:
-        """Further working memory, float32, by name."""
+        """Further workspace, float32, by name."""
         return {}
 
     def _task(self, name: str, *, is_int24: bool) -> tuple[str, type[Layer]]:
@@ -136,7 +136,7 @@ class RecurrentTask:
         return {}
 
     def use_peepholes(self, peepholes: HostArray) -> None:
-        """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only where activations are told."""
+        """Read these from now on, (3 * hidden,), contiguous, which the caller keeps. Only for described activations."""
         self.call.point(FloatLayer.peepholes, peepholes)
 
     def use_weights(self, weights: DirectionWeights) -> None:
@@ -152,13 +152,13 @@ class RecurrentTask:
     def beginning(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None
     ) -> list[Callable[[], Any]] | None:
-        """What has to be called before the task, on arrays that stay; None if that takes memory shared with others.
+        """Calls before the task, on arrays that stay; None if that takes memory shared with others.
 
         Arguments as for :meth:`begin`; the caller keeps the arrays.
         """
         if not self._working.is_own:
             return None
-        self._aim(x, before, after, last, lengths)
+        self._point(x, before, after, last, lengths)
         if self._product is None or self._weights is None:
             return []
         return [self._product.fixed(x, self._weights.w, None, self._working.array("gates"))]
@@ -184,12 +184,12 @@ class RecurrentTask:
         """
         if self._product is not None and self._weights is not None:
             self._product(x, self._weights.w, None, self._working.array("gates"))
-        self._aim(x, before, after, last, lengths)
+        self._point(x, before, after, last, lengths)
 
-    def _aim(
+    def _point(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None
     ) -> None:
-        """Tell the task where all is."""
+        """Point the task at all arrays."""
         call, working = self.call, self._working
         gates, sign = working.array("gates"), self._sign
         if self._product is None:

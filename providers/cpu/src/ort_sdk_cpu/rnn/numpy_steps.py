@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN step by step with NumPy: the input's share of all gates in one product, then each step on kept buffers."""
+"""LSTM, GRU and RNN step by step with NumPy: one GEMM of all inputs and their weights, then each step on kept buffers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Cell:
         """One time step.
 
         Args:
-            gates: the input's share, (batch, gates * hidden).
+            gates: the product of the step's inputs with their weights, (batch, gates * hidden).
             before: the hidden state, (batch, hidden).
             weight: (hidden, gates * hidden).
             bias: the recurrent one where it is not part of ``gates``.
@@ -126,7 +126,7 @@ def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scra
         shape: (batch, hidden).
         dtype: floating-point type.
         direction: of the node.
-        scratch: working memory.
+        scratch: workspace.
     """
     cell, folded = _CELLS[name](shape, dtype), name != "gru"
 
@@ -165,7 +165,7 @@ def _input_gates(
     *,
     folded: bool,
 ) -> HostArray:
-    """The input's share of the gates: (time, batch, gates * hidden), in working memory."""
+    """Products of inputs with their weights, (time, batch, gates * hidden), in the workspace."""
     time, batch, size = x.shape
     rows = weight.shape[0]
     gates = scratch.array("gates", (time * batch, rows), x.dtype)
@@ -197,7 +197,7 @@ def _run(
     *,
     reverse: bool,
 ) -> HostArray:
-    """All time steps; returns the last hidden state, a view of the sequence if that is asked for.
+    """All time steps; returns the last hidden state, a view of the sequence if that is wanted.
 
     Steps that do not belong to a sample's sequence leave its state, also in the sequence.
     """

@@ -160,7 +160,7 @@ class _LayerWriters:
 
 
 def computed_layer(given: int, compute: Callable[..., Any]) -> Writer:
-    """A writer of a function's outputs that are asked for.
+    """A writer of a function's outputs that are wanted.
 
     Args:
         given: number of inputs.
@@ -211,7 +211,7 @@ class LayerTasks:
     ) -> None:
         self._tasks, self._given, self._weights, self._compute = tasks, given, weights, compute
         self._used: Sequence[DirectionWeights] = ()
-        self._apart = _apart(tasks)
+        self._concurrent = _concurrent(tasks)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
@@ -224,10 +224,10 @@ class LayerTasks:
         x = np.ascontiguousarray(x)
         self._use_peepholes(p)
         for index, task in enumerate(self._tasks):
-            do = task.run if self._apart is None else task.begin
+            do = task.run if self._concurrent is None else task.begin
             do(x, _rows(before, index), None if after is None else after[:, index], _rows(last, index), lengths)
-        if self._apart is not None:
-            self._apart.run()
+        if self._concurrent is not None:
+            self._concurrent.run()
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if a task is not all it takes."""
@@ -235,7 +235,7 @@ class LayerTasks:
             return None  # Each run makes panels of its own.
         x, lengths, before, after, last = self._sorted(arrays)
         copied: list[Callable[[], Any]] = []
-        x, lengths, *before, p = [_in_one_piece(array, copied) for array in (x, lengths, *before, self._peepholes(arrays))]
+        x, lengths, *before, p = [_contiguous(array, copied) for array in (x, lengths, *before, self._peepholes(arrays))]
         self._use_peepholes(p)
         calls = [*copied, *self._checks(lengths, arrays)]
         for index, task in enumerate(self._tasks):
@@ -244,8 +244,8 @@ class LayerTasks:
             )
             if found is None:
                 return None
-            calls += found if self._apart is not None else [*found, task.call.kept()]
-        calls += [] if self._apart is None else [self._apart.kept()]
+            calls += found if self._concurrent is not None else [*found, task.call.kept()]
+        calls += [] if self._concurrent is None else [self._concurrent.kept()]
         call = in_turn(calls)
         call.kept = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
         return call
@@ -280,7 +280,7 @@ class LayerTasks:
         return x, lengths, before, sequence, last
 
 
-def _apart(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
+def _concurrent(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
     """Both directions at the same time; None where each has the whole team, or it would not pay."""
     if not all(task.is_concurrent for task in tasks):
         return None
@@ -289,13 +289,13 @@ def _apart(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
     return TasksApart([task.call for task in tasks])
 
 
-def _in_one_piece(array: Any, copied: list[Callable[[], Any]]) -> Any:
-    """An array, or what is a contiguous copy of it once a call has run, which is added to those given."""
+def _contiguous(array: Any, copied: list[Callable[[], Any]]) -> Any:
+    """An array, or memory for a contiguous copy of it, which a call makes that is added to those given."""
     if array is None or array.flags.c_contiguous:
         return array
-    lying = np.empty(array.shape, array.dtype)
-    copied.append(CopyWriter(lambda source, target: [(target, source)]).fixed(array, lying))
-    return lying
+    copy = np.empty(array.shape, array.dtype)
+    copied.append(CopyWriter(lambda source, target: [(target, source)]).fixed(array, copy))
+    return copy
 
 
 def _rows(arrays: Sequence[Any], index: int) -> list[Any]:

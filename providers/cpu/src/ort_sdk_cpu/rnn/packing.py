@@ -1,4 +1,4 @@
-"""Weights of recurrent layers as their tasks read them: the recurrent ones in the order in which a step meets them."""
+"""Packed weights of recurrent layers: recurrent ones (R) as panels, in the order in which a step reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BIAS", "RECURRENT", "UNITS", "WEIGHT", "DirectionWeights", "LayerWei
 WEIGHT, RECURRENT, BIAS = 1, 2, 3
 """Inputs of LSTM, GRU and RNN."""
 _GATES_TOGETHER = {"lstm": (4,), "gru": (3,), "gru_reset_first": (2, 1), "rnn": (1,), "rnn_relu": (1,)}
-"""Task → gates that are computed together: those of a GRU that resets first need all resets before the last."""
+"""Task → gates of a panel, which share a pass. A GRU that resets first needs all reset gates before the candidate."""
 _FLOAT = np.dtype(np.float32)
 
 
@@ -28,7 +28,7 @@ class DirectionWeights:
     """Weights of one direction."""
 
     w: HostArray
-    """(gates * hidden, inputs), contiguous; or its bytes, which may lie at any address."""
+    """(gates * hidden, inputs), contiguous; or its bytes, at any address."""
     panels: HostArray
     """The recurrent ones as :func:`panels_of` gives them, or as ``packed_int24`` does."""
     b: HostArray | None
@@ -53,7 +53,7 @@ class LayerWeights:
 
     @property
     def are_packed(self) -> bool:
-        """Whether the host has them packed, and gives None in their places."""
+        """Whether the host has packed them, and gives None for them."""
         return bool(self._packed)
 
     @property
@@ -78,13 +78,13 @@ class LayerWeights:
         return self._shapes[index] if inputs[index] is None else inputs[index].shape
 
     def packed(self, index: int, content: HostArray) -> HostArray:
-        """What is kept of an input's bytes: those of W as they lie, and panels of R; uint8."""
+        """What is kept of an input's bytes, uint8: W as it is, and panels of R."""
         if index == WEIGHT:
             return content
         shape, together = self._shapes[index], _GATES_TOGETHER[self._name]
         panels = panels_of(content.view(_FLOAT).reshape(shape), self._name)
-        narrow = packed_int24(panels, shape[-1], together) if is_worth_int24(shape, together) else None
-        found: HostArray = (panels if narrow is None else narrow).reshape(-1).view(np.uint8)
+        packed = packed_int24(panels, shape[-1], together) if is_worth_int24(shape, together) else None
+        found: HostArray = (panels if packed is None else packed).reshape(-1).view(np.uint8)
         return found
 
     def use_packed(self, index: int, content: HostArray) -> None:
@@ -112,7 +112,7 @@ class LayerWeights:
         if not self._packed:
             return inputs
         w, panels = self._packed[WEIGHT].view(_FLOAT), self._panels()
-        weights = (w.reshape(self._shapes[WEIGHT]), _restored(panels, self._shapes[RECURRENT], self._name))
+        weights = (w.reshape(self._shapes[WEIGHT]), _unpacked(panels, self._shapes[RECURRENT], self._name))
         return [inputs[0], *weights, *inputs[BIAS:]]
 
     def _panels(self) -> HostArray:
@@ -132,7 +132,7 @@ def panels_of(recurrent: HostArray, name: str) -> HostArray:
 
     Returns:
         (directions, elements of one) at a multiple of 64 bytes: for all gates that are computed together, for each 16 units,
-        (hidden, gates, 16); zeros stand for units behind the last.
+        (hidden, gates, 16); units after the last are 0.
     """
     directions, rows, hidden = recurrent.shape
     size = rows * -(-hidden // UNITS) * UNITS
@@ -144,7 +144,7 @@ def panels_of(recurrent: HostArray, name: str) -> HostArray:
     return found
 
 
-def _restored(panels: HostArray, shape: tuple[int, ...], name: str) -> HostArray:
+def _unpacked(panels: HostArray, shape: tuple[int, ...], name: str) -> HostArray:
     """The inverse."""
     found = np.empty(shape, _FLOAT)
     for target, source in zip(found, panels.reshape(len(found), -1), strict=True):

@@ -1,6 +1,6 @@
-"""Recurrent weights as panels of whole numbers of 24 bits, each unit and gate with a scale: a quarter less is read in each step.
+"""Recurrent weights as panels of 24-bit fixed point, with a scale per unit and gate: a quarter less is read in each step.
 
-A step reads all weights and goes at the pace of the caches if they do not fit the one near the core. What is rounded off is at
+A step reads all weights, and goes at the pace of the outer caches if they do not fit the second level. The rounding error is at
 most 2**-24 of a sum's largest weight, less than what adding up its products in float32 loses, unless most of its weights are
 much smaller than the largest: then they stay float32.
 """
@@ -19,7 +19,7 @@ __all__ = ["UNITS", "int24_panel_bytes", "packed_int24", "unpacked_int24"]
 UNITS = 16
 """Hidden units of a panel: the lanes of a vector."""
 LARGEST = 2.0**31 - 2.0**10
-"""Whole number that stands for the largest weight: with what is added for rounding it has 32 bits."""
+"""Fixed-point number of the largest weight: with what is added for rounding it still has 32 bits."""
 MOST_SPREAD = 8.0
 """Largest weight of a sum over the root of their mean square."""
 _GROUP, _PACKED = 4, 3
@@ -37,8 +37,10 @@ def packed_int24(panels: HostArray, hidden: int, gates_together: tuple[int, ...]
     size = sum(count * int24_panel_bytes(hidden, gates) for gates in gates_together)
     found: HostArray = CpuAllocator(OrtMemoryInfo()).allocate((len(panels), size), TensorElementType.UINT8)
     for source, target in zip(panels, found, strict=True):
-        for wide, narrow in zip(_wide(source, hidden, gates_together), _narrow(target, hidden, gates_together), strict=True):
-            if not _narrow_panel(wide, narrow):
+        for panel, packed_panel in zip(
+            _float_panels(source, hidden, gates_together), _packed_panels(target, hidden, gates_together), strict=True
+        ):
+            if not _pack_panel(panel, packed_panel):
                 return None
     return found
 
@@ -48,12 +50,14 @@ def unpacked_int24(content: HostArray, directions: int, hidden: int, gates_toget
     count = -(-hidden // UNITS)
     found = np.empty((directions, sum(gates_together) * count * UNITS * hidden), np.float32)
     for source, target in zip(content.reshape(directions, -1), found, strict=True):
-        for wide, narrow in zip(_wide(target, hidden, gates_together), _narrow(source, hidden, gates_together), strict=True):
-            _widen_panel(narrow, wide)
+        for panel, packed_panel in zip(
+            _float_panels(target, hidden, gates_together), _packed_panels(source, hidden, gates_together), strict=True
+        ):
+            _unpack_panel(packed_panel, panel)
     return found
 
 
-def _wide(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
+def _float_panels(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
     """(hidden, gates, units) for each panel of a direction."""
     count, found, first = -(-hidden // UNITS), [], 0
     for gates in gates_together:
@@ -63,7 +67,7 @@ def _wide(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> li
     return found
 
 
-def _narrow(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
+def _packed_panels(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> list[HostArray]:
     """The bytes of each panel of a direction."""
     count, found, first = -(-hidden // UNITS), [], 0
     for gates in gates_together:
@@ -73,30 +77,30 @@ def _narrow(panels: HostArray, hidden: int, gates_together: tuple[int, ...]) -> 
     return found
 
 
-def _parts(narrow: HostArray, gates: int) -> tuple[HostArray, HostArray]:
+def _scales_and_vectors(packed_panel: HostArray, gates: int) -> tuple[HostArray, HostArray]:
     """Scales, (gates, units), and packed vectors, (groups, 3, units)."""
-    scales = narrow[: gates * UNITS * 4].view(np.float32).reshape(gates, UNITS)
-    return scales, narrow[gates * UNITS * 4 :].view(np.int32).reshape(-1, _PACKED, UNITS)
+    scales = packed_panel[: gates * UNITS * 4].view(np.float32).reshape(gates, UNITS)
+    return scales, packed_panel[gates * UNITS * 4 :].view(np.int32).reshape(-1, _PACKED, UNITS)
 
 
-def _narrow_panel(wide: HostArray, narrow: HostArray) -> bool:
-    largest = np.abs(wide).max(axis=0).astype(np.float64)
-    mean_squares = np.square(wide, dtype=np.float64).mean(axis=0)
+def _pack_panel(panel: HostArray, packed_panel: HostArray) -> bool:
+    largest = np.abs(panel).max(axis=0).astype(np.float64)
+    mean_squares = np.square(panel, dtype=np.float64).mean(axis=0)
     if not np.all(np.square(largest) <= MOST_SPREAD**2 * mean_squares) or not math.isfinite(float(largest.max())):
         return False
-    scales, packed = _parts(narrow, wide.shape[1])
+    scales, packed = _scales_and_vectors(packed_panel, panel.shape[1])
     scales[...] = largest / LARGEST
     inverse = np.divide(1.0, scales, out=np.zeros(scales.shape), where=scales > 0, dtype=np.float64)
-    numbers = np.rint(wide * inverse).astype(np.int32).reshape(-1, _GROUP, UNITS)
+    numbers = np.rint(panel * inverse).astype(np.int32).reshape(-1, _GROUP, UNITS)
     last = (numbers[:, _PACKED] + 128) >> 8
     lowest = np.stack([last >> 16, last >> 8, last], axis=1) & 0xFF
     packed[...] = ((numbers[:, :_PACKED] - lowest + 128) & ~0xFF) | lowest
     return True
 
 
-def _widen_panel(narrow: HostArray, wide: HostArray) -> None:
-    scales, packed = _parts(narrow, wide.shape[1])
+def _unpack_panel(packed_panel: HostArray, panel: HostArray) -> None:
+    scales, packed = _scales_and_vectors(packed_panel, panel.shape[1])
     first, second, third = (packed[:, index] for index in range(_PACKED))
     last = first << 24 | (second & 0xFF) << 16 | (third & 0xFF) << 8
     numbers = np.concatenate([packed, last[:, None]], axis=1)
-    wide[...] = numbers.reshape(wide.shape) * scales.astype(np.float64)
+    panel[...] = numbers.reshape(panel.shape) * scales.astype(np.float64)

@@ -1,4 +1,4 @@
-"""LSTM and GRU whose constant weights the host has packed: W where it lies in its file, R in the order in which steps read it."""
+"""LSTM, GRU and RNN whose constant weights the host packs: W stays in its file, R becomes panels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PackedRecurrent(BindableKernel):
         return TENSOR_BYTES if input_index == WEIGHT else self._weights.form if input_index == RECURRENT else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """W's bytes as they lie; R in panels."""
+        """W's bytes as they are; R as panels."""
         if input_index not in {WEIGHT, RECURRENT}:
             return NOT_PACKED
         return PrePackedWeights((self._weights.packed(input_index, tensor.packed()),))

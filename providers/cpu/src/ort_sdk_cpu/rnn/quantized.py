@@ -30,7 +30,7 @@ _GATES = 4
 _LSTM_INPUTS = 8
 _W, _R, _BIAS, _LENGTHS, _STATES = 1, 2, 3, 4, slice(5, 7)
 _SCALES = {_W: 8, _R: 10}
-"""Weight → its scale; its zero point is behind it."""
+"""Input with a weight → input with its scale; its zero point is the next."""
 
 
 @bindable("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -152,7 +152,7 @@ def _as_lstm(info: KernelInfo) -> KernelInfo:
 
 def _as_floats(info: KernelInfo, index: int) -> HostArray:
     scale = _SCALES[index]
-    weight, factors, zero_points = (info.constant_input(place) for place in (index, scale, scale + 1))
+    weight, factors, zero_points = (info.constant_input(each) for each in (index, scale, scale + 1))
     assert weight is not None and factors is not None and zero_points is not None  # noqa: S101, PT018 - seen to be constant
     layout = (weight.shape[0], 1, -1)
     centred = weight.astype(np.float32) - zero_points.astype(np.float32).reshape(layout)

@@ -20,9 +20,9 @@ from .packing import BIAS, RECURRENT, UNITS, WEIGHT, DirectionWeights
 __all__ = ["QuantizedRecurrentTask", "QuantizedWeights"]
 
 _SCALES = {WEIGHT: 8, RECURRENT: 10}
-"""Weight → its scale; its zero point is behind it."""
-_TOGETHER = 4
-"""Numbers along K of which the processor adds up the products at once."""
+"""Input with a weight → input with its scale; its zero point is the next."""
+K_STEP = 4
+"""Elements along K that one dot-product instruction (VNNI's vpdpbusd) adds up."""
 _FLOAT_BYTES = 4
 _HALF_RANGE = 128
 
@@ -37,7 +37,7 @@ class _Direction(DirectionWeights):
 
 
 class QuantizedWeights:
-    """Constant weights of a DynamicQuantizeLSTM, put in order when they are first asked for.
+    """Constant weights of a DynamicQuantizeLSTM, packed when they are first needed.
 
     Args:
         info: the node.
@@ -52,7 +52,7 @@ class QuantizedWeights:
     @staticmethod
     def takes(info: KernelInfo) -> bool:
         """Whether weights are constants without zero points, or of uint8 with those in the middle, and so is the bias, if any."""
-        indices = [place for index, scale in _SCALES.items() for place in (index, scale, scale + 1)]
+        indices = [each for index, scale in _SCALES.items() for each in (index, scale, scale + 1)]
         if any(info.constant_input(index) is None for index in indices) or (info.has_input(BIAS) and BIAS not in info.constants):
             return False
         return all(np.all(info.constant_input(scale + 1) == _middle(info, index)) for index, scale in _SCALES.items())
@@ -72,18 +72,18 @@ class QuantizedWeights:
         assert weight is not None and scales is not None  # noqa: S101, PT018 - seen to be constant
         directions, inner, columns = weight.shape
         hidden = columns // LSTM_GATES
-        units, steps = -(-hidden // UNITS), -(-inner // _TOGETHER)
-        centred = (weight ^ np.uint8(_HALF_RANGE)).view(np.int8) if weight.dtype == np.uint8 else weight
-        padded = np.zeros((directions, steps * _TOGETHER, LSTM_GATES, units * UNITS), np.int8)
-        padded[:, :inner, :, :hidden] = centred.reshape(directions, inner, LSTM_GATES, hidden)
-        panels = padded.reshape(directions, steps, _TOGETHER, LSTM_GATES, units, UNITS).transpose(0, 4, 1, 3, 5, 2)
+        units, steps = -(-hidden // UNITS), -(-inner // K_STEP)
+        signed = (weight ^ np.uint8(_HALF_RANGE)).view(np.int8) if weight.dtype == np.uint8 else weight
+        padded = np.zeros((directions, steps * K_STEP, LSTM_GATES, units * UNITS), np.int8)
+        padded[:, :inner, :, :hidden] = signed.reshape(directions, inner, LSTM_GATES, hidden)
+        panels = padded.reshape(directions, steps, K_STEP, LSTM_GATES, units, UNITS).transpose(0, 4, 1, 3, 5, 2)
         factors = np.zeros((directions, LSTM_GATES, units * UNITS), np.float32)
         factors[:, :, :hidden] = np.broadcast_to(scales.reshape(directions, 1, -1), (directions, 1, columns)).reshape(
             directions, LSTM_GATES, hidden
         )
         found = np.empty((directions, units, 2, LSTM_GATES, UNITS), np.int32)
-        for place, numbers in enumerate((padded.sum(axis=1, dtype=np.int32), factors.view(np.int32))):
-            found[:, :, place] = numbers.reshape(directions, LSTM_GATES, units, UNITS).swapaxes(1, 2)
+        for row, numbers in enumerate((padded.sum(axis=1, dtype=np.int32), factors.view(np.int32))):
+            found[:, :, row] = numbers.reshape(directions, LSTM_GATES, units, UNITS).swapaxes(1, 2)
         return np.ascontiguousarray(panels), found
 
 
@@ -94,7 +94,7 @@ def _middle(info: KernelInfo, index: int) -> int:
 
 
 def _row_bytes(size: int) -> int:
-    return -(-size // _TOGETHER) * _TOGETHER
+    return -(-size // K_STEP) * K_STEP
 
 
 class QuantizedRecurrentTask(RecurrentTask):
@@ -125,7 +125,7 @@ class QuantizedRecurrentTask(RecurrentTask):
         self.call.point(QuantizedLstm.recurrent_columns, weights.state_columns)
         self.call.point(QuantizedLstm.input_columns, weights.input_columns)
 
-    def _aim(self, *arrays: Any) -> None:
-        super()._aim(*arrays)
+    def _point(self, *arrays: Any) -> None:
+        super()._point(*arrays)
         self.call.point(QuantizedLstm.quantized_inputs, self._working.array("inputs"))
         self.call.point(QuantizedLstm.quantized_states, self._working.array("quantized"))

@@ -89,7 +89,7 @@ class CachedTokens(Tokens):
     softcap: float
     """Scores become softcap * tanh(score / softcap); 0 for no cap."""
     new_tokens: int
-    most_keys: int
+    max_keys: int
     """Keys that a query sees at most, whatever ``cache_positions`` say."""
 
     @classmethod
@@ -120,7 +120,7 @@ class CachedTokens(Tokens):
             cache: words of ``keys`` and ``values``.
             out: words of ``out``.
             sizes: ``key_heads`` to ``value_size``.
-            rows: ``past_rows``, ``capacity``, ``appends``, ``is_in_place``, ``new_tokens`` and ``most_keys``.
+            rows: ``past_rows``, ``capacity``, ``appends``, ``is_in_place``, ``new_tokens`` and ``max_keys``.
             workspace: it, and ``thread_bytes``.
             factors: ``scale`` and ``softcap``.
             new: words of ``k`` and ``v``.
@@ -172,8 +172,8 @@ class CachedTokens(Tokens):
             yield self.keys.extent(batch, self.key_heads, self.capacity, self.head_size, itemsize)
             yield self.values.extent(batch, self.key_heads, self.capacity, self.value_size, itemsize)
         yield self.out.extent(batch, heads, self.tokens, self.value_size, is_written=True)
-        at_most("keys", self.most_keys, self.capacity)
-        yield self.mask.extent(batch, heads, self.tokens, self.most_keys)
+        at_most("keys", self.max_keys, self.capacity)
+        yield self.mask.extent(batch, heads, self.tokens, self.max_keys)
         yield given(self.sinks, heads * FLOAT)
         at_most("bytes of a thread", least_bytes, self.thread_bytes)
         yield works(self.workspace, threads * self.thread_bytes)

@@ -1,4 +1,4 @@
-"""Rows of a key-value cache: new keys and values are put behind past ones, rotated or not, and queries rotated."""
+"""Rows of a key-value cache: new keys and values are appended to past ones, rotated or not, and queries rotated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def append_start(args: CachedTokens, batch: int) -> Any:
 @inner
 def key_count(args: CachedTokens, batch: int) -> Any:
     """Keys of a sequence, bounded in the same way."""
-    return min(max(0, read_i64(args.cache_positions + (batch * 3 + 2) * 8)), args.most_keys)
+    return min(max(0, read_i64(args.cache_positions + (batch * 3 + 2) * 8)), args.max_keys)
 
 
 @inner
@@ -72,7 +72,7 @@ def copy_past(args: CachedTokens, itemsize: int, batch: int, head: int, first: i
 
 @inner
 def end_append(args: CachedTokens, itemsize: int, batch: int, head: int) -> None:
-    """What is behind the new rows in a cache of its own: rows of the past, where new ones were put among them, and zeros."""
+    """Rows after the new ones, in a cache with memory of its own: rows of the past, where new ones replaced some, and zeros."""
     if not args.is_in_place:
         end, past, capacity = append_start(args, batch) + args.new_tokens, args.past_rows, args.capacity
         copy_past(args, itemsize, batch, head, end, past)
@@ -84,7 +84,7 @@ def end_append(args: CachedTokens, itemsize: int, batch: int, head: int) -> None
 
 @inner
 def append_rows(args: CachedTokens, batch: int, head: int) -> None:
-    """The new rows of a head to the cache, and what is behind them."""
+    """The new rows of a head to the cache, and what comes after them."""
     size, value_size, start = args.head_size, args.value_size, append_start(args, batch)
     k_bias, v_bias = args.k_bias, args.v_bias
     k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0

@@ -1,4 +1,4 @@
-"""Attention of few queries over a key-value cache, and what puts new keys and values behind past ones, rotated or not.
+"""Attention of few queries over a key-value cache, which is filled on the way.
 
 This is Flash-Decoding (Dao et al. 2023): with one query or few the keys, not the queries, are shared among the threads, in blocks
 of 64 keys of all heads. Within a thread's keys of a head the online softmax (Milakov & Gimelshein 2018) goes on as in
@@ -200,7 +200,7 @@ def attend_keys(
 
 @inner
 def _state(args: CachedTokens, spare: int) -> Any:
-    """Where the results of a thread's queries are, and behind them, of each, its largest score and the sum of its weights."""
+    """Address of the results of a thread's queries; after them, for each, its largest score and its sum of weights."""
     return spare + 64 + args.group * args.tokens * (args.head_size * 4 + _SCORES_ROW)
 
 

@@ -52,7 +52,7 @@ def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
 
 @inner
 def _append_rows(args: CachedTokens, batch: int, head: int, spare: int) -> None:
-    """The new rows of a head to the cache, and what is behind them; ``spare`` has room for a row."""
+    """The new rows of a head to the cache, and what comes after them; ``spare`` has room for a row."""
     size, start = args.head_size, append_start(args, batch)
     for token in range(min(args.new_tokens, args.capacity - start)):
         # Rotated in float32, so that keys are rounded once.

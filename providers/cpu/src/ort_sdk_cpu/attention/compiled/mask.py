@@ -1,4 +1,4 @@
-"""Additive masks of attention in one pass: how they are added, and keys behind a text that need not be looked at.
+"""Additive masks of flash attention: how they are added, and keys of padding that need not be looked at.
 
 Encoders get texts of several lengths padded to one: the mask adds a large negative number to the scores of the padding. Such keys
 have weights that are exactly 0 in float32 if their scores are lower than another one's by more than 104, the negative logarithm

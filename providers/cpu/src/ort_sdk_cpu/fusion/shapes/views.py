@@ -9,7 +9,7 @@ from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram
 from ort_sdk_cpu.fusion.transformer.attention_pattern import AttentionGroup, attention_groups
-from ort_sdk_cpu.fusion.transformer.layers import Tasks, fused_sequence, misplaced, sequences_of, tasks_of
+from ort_sdk_cpu.fusion.transformer.layers import Tasks, fused_sequence, sequences_of, tasks_of, unfit_tasks
 from ort_sdk_cpu.fusion.transformer.steps import RowStep
 from ort_sdk_cpu.memory.workspace import shared_scratch
 
@@ -30,13 +30,13 @@ class ViewKernel:
 
 
 def fused_views(
-    program: FusibleProgram, told: Expressions, light: LightSteps, *, has_rows: bool
+    program: FusibleProgram, expressions: Expressions, light: LightSteps, *, has_rows: bool
 ) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
     """Sequences of tasks on rows, attention with its views, and other views with what works out their shapes.
 
     Args:
         program: whose shapes vary.
-        told: its expressions.
+        expressions: its expressions.
         light: its steps that are lines of one function, and read what those need.
         has_rows: whether steps may be tasks on rows.
 
@@ -44,8 +44,8 @@ def fused_views(
         The steps, and who reads each value then: not those whose work they repeat, where nothing else reads that.
     """
     has_softmax = any(step.op_type in {"BiasSoftmax", "Softmax"} for step in program.steps.values())
-    groups = list(attention_groups(program, told)) if has_softmax else []
-    return _Chooser(program, told, light, groups, has_rows=has_rows).fused()
+    groups = list(attention_groups(program, expressions)) if has_softmax else []
+    return _Chooser(program, expressions, light, groups, has_rows=has_rows).fused()
 
 
 class _Chooser:
@@ -53,23 +53,29 @@ class _Chooser:
 
     Args:
         program: whose shapes vary.
-        told: its expressions.
+        expressions: its expressions.
         light: its light steps.
         groups: its attentions of several steps.
         has_rows: whether steps may be tasks on rows.
     """
 
     def __init__(
-        self, program: FusibleProgram, told: Expressions, light: LightSteps, groups: list[AttentionGroup], *, has_rows: bool
+        self,
+        program: FusibleProgram,
+        expressions: Expressions,
+        light: LightSteps,
+        groups: list[AttentionGroup],
+        *,
+        has_rows: bool,
     ) -> None:
-        self._program, self._told, self._light, self._groups = program, told, light, groups
-        self._tasks: Tasks = tasks_of(program, told, groups) if has_rows else {}
+        self._program, self._expressions, self._light, self._groups = program, expressions, light, groups
+        self._tasks: Tasks = tasks_of(program, expressions, groups) if has_rows else {}
 
     def fused(self) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
         """See ``fused_views``."""
         while True:
             left = self._groups_left()
-            chosen = _Chosen.of(self._program, self._told, self._light, [*left, *starmap(_Task, self._tasks.items())])
+            chosen = _Chosen.of(self._program, self._expressions, self._light, [*left, *starmap(_Task, self._tasks.items())])
             held = chosen.held_up(left)
             if held:
                 self._groups = [group.uncached if group in held and group.uncached else group for group in self._groups]
@@ -85,7 +91,7 @@ class _Chooser:
     def _give_up_others(self, sequences: Sequence[Tasks], readers: Mapping[int, Sequence[int]]) -> bool:
         """Leave out tasks that do others' work, too, and cannot be in a sequence; whether there were any."""
         covered = {
-            positions for members in sequences for positions in members.keys() - misplaced(members, self._program, readers)
+            positions for members in sequences for positions in members.keys() - unfit_tasks(members, self._program, readers)
         }
         several = {positions for positions, task in self._tasks.items() if task.repeated or len(positions) > 1}
         others = several - covered
@@ -93,9 +99,9 @@ class _Chooser:
         return bool(others)
 
     def _answer(self, groups: Sequence[AttentionGroup], chosen: _Chosen, sequences: Sequence[Tasks]) -> list[FusedSteps]:
-        scratch, told = shared_scratch(), self._told
+        scratch, expressions = shared_scratch(), self._expressions
         whole = [fused_sequence(members, self._program, chosen.readers, scratch) for members in sequences]
-        return [*whole, *(group.fused(told) for group in groups), *chosen.fused(told)]
+        return [*whole, *(group.fused(expressions) for group in groups), *chosen.fused(expressions)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class _Chosen:
 
     @classmethod
     def of(
-        cls, program: FusibleProgram, told: Expressions, light: LightSteps, groups: Sequence[AttentionGroup | _Task]
+        cls, program: FusibleProgram, expressions: Expressions, light: LightSteps, groups: Sequence[AttentionGroup | _Task]
     ) -> _Chosen:
         """From the end to the beginning: what nothing reads but steps that are left out is left out."""
         found = cls(program, {}, {})
@@ -142,7 +148,7 @@ class _Chosen:
                 if is_read:
                     found._read(position, light.reads(position))
                 continue
-            view = told.array(step.outputs[0]) if told.is_view(step) else None
+            view = expressions.array(step.outputs[0]) if expressions.is_view(step) else None
             if view is not None and len(view.steps) > 1:
                 if is_read:
                     found.views[position] = view
@@ -163,10 +169,10 @@ class _Chosen:
             if any(reader <= group.positions[-1] for index in group.present for reader in self.readers.get(index, ()))
         ]
 
-    def fused(self, told: Expressions) -> Iterator[FusedSteps]:
+    def fused(self, expressions: Expressions) -> Iterator[FusedSteps]:
         """The views as steps."""
         for position, view in self.views.items():
-            ranks: Mapping[int, int] = {value: told.rank(value) for value in sorted(view.values)}
+            ranks: Mapping[int, int] = {value: expressions.rank(value) for value in sorted(view.values)}
             kernel = ViewKernel(function_of(ranks, view.text, sorted(view.reshaped)))
             repeated = tuple(sorted(view.steps - {position}))
             yield FusedSteps((position,), kernel, tuple(ranks), self.program.steps[position].outputs, repeated)

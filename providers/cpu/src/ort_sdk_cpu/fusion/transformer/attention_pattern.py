@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, TensorElementType
-from ort_sdk_cpu.attention.recognized_decode import AttentionSteps
+from ort_sdk_cpu.attention.recognized_decode import RecognizedAttention
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expression, Expressions, function_of
 
 __all__ = ["AttentionGroup", "attention_groups"]
@@ -60,15 +60,15 @@ class AttentionGroup:
     query_value: int = 0
     new: tuple[int, int] = (0, 0)
     """Values that are new keys and values, where there is a cache; all of them where there is none, 0 for what is no value."""
-    hides_nan: bool = False
+    masks_nan: bool = False
     """Whether weights that are no numbers become 0."""
     uncached: AttentionGroup | None = None
     """The same without the steps that lengthen a cache."""
 
-    def hiding_nan(self) -> AttentionGroup:
+    def masking_nan(self) -> AttentionGroup:
         """The same with 0 for weights that are no numbers."""
-        uncached = None if self.uncached is None else replace(self.uncached, hides_nan=True)
-        return replace(self, hides_nan=True, uncached=uncached)
+        uncached = None if self.uncached is None else replace(self.uncached, masks_nan=True)
+        return replace(self, masks_nan=True, uncached=uncached)
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -90,35 +90,35 @@ class AttentionGroup:
         targets = [operand.target for operand in (self.key, self.value) if operand.target is not None]
         return [self.query, self.key.expression, self.value.expression, *targets]
 
-    def fused(self, told: Expressions) -> FusedSteps:
+    def fused(self, expressions: Expressions) -> FusedSteps:
         """The steps as one."""
         repeated = frozenset().union(self.key.steps, self.value.steps, *(each.steps for each in self._expressions))
         positions = frozenset(self.positions)
         outputs = (*self.present, self.output)
-        return FusedSteps(self.positions, self._kernel(told), self.reads, outputs, tuple(sorted(repeated - positions)))
+        return FusedSteps(self.positions, self._kernel(expressions), self.reads, outputs, tuple(sorted(repeated - positions)))
 
-    def _kernel(self, told: Expressions) -> AttentionSteps:
+    def _kernel(self, expressions: Expressions) -> RecognizedAttention:
         names = [f"v{value}" if value else "None" for value in (self.key.past, self.value.past, self.condition, self.added)]
         targets = ["None" if operand.target is None else operand.target.text for operand in (self.key, self.value)]
         arrays = [self.query.text, self.key.expression.text, self.value.expression.text]
         arguments = function_of(
-            {value: told.rank(value) for value in self.reads},
+            {value: expressions.rank(value) for value in self.reads},
             ", ".join(["", *arrays, *targets])[2:],
             sorted(frozenset().union(*(each.reshaped for each in self._expressions))),
             result="q, k, v, key_target, value_target",
             returned=f"(q, k, v, {', '.join(names)}, key_target, value_target)",
         )
-        return AttentionSteps(arguments, self.scale, self.filter_value, hides_nan=self.hides_nan)
+        return RecognizedAttention(arguments, self.scale, self.filter_value, masks_nan=self.masks_nan)
 
 
-def attention_groups(program: FusibleProgram, told: Expressions) -> Iterator[AttentionGroup]:
+def attention_groups(program: FusibleProgram, expressions: Expressions) -> Iterator[AttentionGroup]:
     """All of a program, with their caches where steps lengthen them.
 
     Args:
         program: whose shapes vary.
-        told: its expressions.
+        expressions: its expressions.
     """
-    finder = _Finder(program, told)
+    finder = _Finder(program, expressions)
     for position, step in program.steps.items():
         if (step.domain, step.op_type) in SOFTMAX:
             group = finder.group(position, step)
@@ -149,14 +149,14 @@ class _Repeat:
 
 
 class _Finder:
-    def __init__(self, program: FusibleProgram, told: Expressions) -> None:
-        self._program, self._told = program, told
+    def __init__(self, program: FusibleProgram, expressions: Expressions) -> None:
+        self._program, self._expressions = program, expressions
 
     def group(self, position: int, softmax: FusibleStep) -> AttentionGroup | None:
         program, weights = self._program, softmax.outputs[0]
-        if weights not in program.values or not self._is_float(weights) or self._told.rank(weights) not in (3, 4):
+        if weights not in program.values or not self._is_float(weights) or self._expressions.rank(weights) not in (3, 4):
             return None
-        if softmax.attributes.get("axis") not in (-1, self._told.rank(weights) - 1):
+        if softmax.attributes.get("axis") not in (-1, self._expressions.rank(weights) - 1):
             return None
         scores, hidden = self._scores(*softmax.inputs), self._without_nan(weights)
         weights = program.steps[hidden[-1]].outputs[0] if hidden else weights
@@ -168,7 +168,7 @@ class _Finder:
             return None
         members = (*scores.positions, position, *hidden, product)
         found = self._with_operands(scores, scores.product, step, members)
-        return found if found is None or not hidden else found.hiding_nan()
+        return found if found is None or not hidden else found.masking_nan()
 
     def _without_nan(self, weights: int) -> tuple[int, ...]:
         """Positions of steps that put 0 in the place of weights that are no numbers; none if there are none."""
@@ -195,11 +195,11 @@ class _Finder:
     def _with_operands(
         self, scores: _Scores, first: FusibleStep, product: FusibleStep, members: Sequence[int]
     ) -> AttentionGroup | None:
-        told, (query, keys) = self._told, first.inputs
-        key, value = self._plain_key(first), _Operand(told.array(product.inputs[1]))
+        expressions, (query, keys) = self._expressions, first.inputs
+        key, value = self._plain_key(first), _Operand(expressions.array(product.inputs[1]))
         plain = AttentionGroup(
             tuple(sorted(members)),
-            told.array(query),
+            expressions.array(query),
             key,
             value,
             scores.scale,
@@ -224,23 +224,25 @@ class _Finder:
 
     def _are_alike(self, query: int, keys: _Operand, values: _Operand) -> bool:
         """Whether caches have heads, or are those of a single one, and queries, too."""
-        ranks = {self._told.rank(each.present) for each in (keys, values)}
-        return ranks == {4} or ranks == {self._told.rank(query)}
+        ranks = {self._expressions.rank(each.present) for each in (keys, values)}
+        return ranks == {4} or ranks == {self._expressions.rank(query)}
 
     def _plain_key(self, product: FusibleStep) -> _Operand:
         """Rows of keys as they are."""
-        keys = self._told.array(product.inputs[1])
+        keys = self._expressions.array(product.inputs[1])
         is_turned = not product.attributes.get("transB", 0)
         return _Operand(replace(keys, text=f"{keys.text}.swapaxes(-1, -2)") if is_turned else keys)
 
     def _scores(self, value: int, added: int = 0) -> _Scores | None:
         """A softmax's input as a scaled and masked product; ``added`` is what the softmax adds to it."""
-        if added and not (self._is_known(added) and self._is_float(added) and self._told.rank(added) == self._told.rank(value)):
+        if added and not (
+            self._is_known(added) and self._is_float(added) and self._expressions.rank(added) == self._expressions.rank(value)
+        ):
             return None
         positions: list[int] = []
         scores = _Scores(positions, added=added)
         while True:
-            position = self._told.makers.get(value)
+            position = self._expressions.makers.get(value)
             if position is None or self._reader(value) is None:
                 return None
             step = self._program.steps[position]
@@ -282,7 +284,7 @@ class _Finder:
     def _is_product(self, value: int) -> bool:
         """Whether a value is a product, perhaps scaled or masked."""
         while True:
-            position = self._told.makers.get(value)
+            position = self._expressions.makers.get(value)
             step = None if position is None else self._program.steps[position]
             if step is None or (step.domain, step.op_type) in PRODUCTS:
                 return step is not None
@@ -292,11 +294,11 @@ class _Finder:
 
     def _cached(self, value: int, *, is_turned: bool = False) -> _Operand | None:
         """Keys or values as a cache that a Concat lengthens; ``is_turned`` if rows are columns here."""
-        told, target = self._told, None
+        expressions, target = self._expressions, None
         repeat: _Repeat | None = None
         steps: set[int] = set()
         while True:
-            position = told.makers.get(value)
+            position = expressions.makers.get(value)
             step = None if position is None else self._program.steps[position]
             if step is None or position is None or step.domain:
                 return None
@@ -338,8 +340,8 @@ class _Finder:
         shared = wide[2] if len(wide) == 5 else 0
         if narrow != (batch, heads, 1, *rest) or wide != (batch, heads, shared, *rest) or len(rest) != 2:
             return None
-        target, whole = self._told.numbers(expand[1].inputs[1]), self._told.target(reshape)
-        dims = self._told.dims(value).texts
+        target, whole = self._expressions.numbers(expand[1].inputs[1]), self._expressions.target(reshape)
+        dims = self._expressions.dims(value).texts
         if target is None or whole is None or result != (batch, heads * shared, *rest) or whole.texts[1] != str(heads * shared):
             return None
         asked, _, times, _, size = target.texts if len(target.texts) == 5 else [""] * 5
@@ -357,13 +359,13 @@ class _Finder:
         if [len(self._shape(step.outputs[0])) for step in (merge[1], reshape)] != [3, 4]:
             return None
         value = merge[1].inputs[0]
-        dims, targets = self._told.dims(value).texts, [self._told.target(step) for step in (merge[1], reshape)]
+        dims, targets = self._expressions.dims(value).texts, [self._expressions.target(step) for step in (merge[1], reshape)]
         if tuple(transpose[1].attributes.get("perm", ())) != (0, 2, 1) or targets[0] is None or targets[1] is None:
             return None
         # A cache's heads and their size are looked at in each run.
         _, heads, _, size = [{own, str(length)} for own, length in zip(dims, self._shape(value), strict=True)]
         matrices = {dims[0]} if "1" in heads else set[str]()
-        merged = {self._told.dims(merge[1].outputs[0]).texts[0]} if targets[0].texts[0] in matrices else set[str]()
+        merged = {self._expressions.dims(merge[1].outputs[0]).texts[0]} if targets[0].texts[0] in matrices else set[str]()
         asked = (matrices, {dims[2]}, size), ({dims[0], *merged}, heads, size, {dims[2]})
         if not all(_asks_for(target.texts, texts) for target, texts in zip(targets, asked, strict=True) if target is not None):
             return None
@@ -374,7 +376,7 @@ class _Finder:
         return frozenset(own for own in steps if not self._is_float(self._program.steps[own].outputs[0]))
 
     def _made_by(self, op_type: str, value: int) -> tuple[int, FusibleStep] | None:
-        position = self._told.makers.get(value)
+        position = self._expressions.makers.get(value)
         step = None if position is None else self._program.steps[position]
         return None if position is None or step is None or step.domain or step.op_type != op_type else (position, step)
 
@@ -382,7 +384,7 @@ class _Finder:
         return tuple(self._program.values[value].shape) if value in self._program.values else ()
 
     def _target(self, reshape: FusibleStep) -> Expression | None:
-        numbers = self._told.target(reshape)
+        numbers = self._expressions.target(reshape)
         if numbers is None or len(numbers.texts) != 3:
             return None
         return Expression(f"({', '.join(numbers.texts)})", numbers.values, numbers.steps)
@@ -391,7 +393,7 @@ class _Finder:
         self, position: int, concat: FusibleStep, target: Expression | None, steps: frozenset[int]
     ) -> _Operand | None:
         present = concat.outputs[0]
-        rank = self._told.rank(present)
+        rank = self._expressions.rank(present)
         if len(concat.inputs) != 2 or rank not in (3, 4) or concat.attributes["axis"] not in (rank - 2, -2):
             return None
         if rank == 3 and target is not None:
@@ -399,7 +401,7 @@ class _Finder:
         past, new = concat.inputs
         if past == new or not all(self._is_known(index) and self._is_float(index) for index in (past, new, present)):
             return None
-        return _Operand(self._told.array(new), past, present, position, target, steps)
+        return _Operand(self._expressions.array(new), past, present, position, target, steps)
 
     def _reader(self, value: int) -> int | None:
         """The only step that reads a value."""

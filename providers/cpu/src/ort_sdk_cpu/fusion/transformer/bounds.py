@@ -1,4 +1,4 @@
-"""Tasks of a sequence checked against the arrays of a run: their records have nothing but addresses."""
+"""Extents of a sequence's tasks checked against the arrays of a run, which are found by the addresses in the records."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """Memory that addresses are looked for in, in logarithmic time: a sequence has a hundred of them."""
+    """Memory by address, found in logarithmic time: a sequence has a hundred addresses."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         ordered = sorted(spans)
         self._lows = [span.low for span in ordered]
         self._farthest = list(itertools.accumulate(ordered, _farther))
-        """For each, that which reaches farthest of it and those before: views of one array overlap."""
+        """For each span, the one with the highest end up to it: views of one array overlap."""
 
     def at(self, address: int) -> Memory | None:
         """What is known of the memory at an address; None if nothing is."""
-        place = bisect.bisect_right(self._lows, address) - 1
-        if place < 0 or self._farthest[place].high <= address:
+        index = bisect.bisect_right(self._lows, address) - 1
+        if index < 0 or self._farthest[index].high <= address:
             return None
-        low, high, is_writeable = self._farthest[place]
+        low, high, is_writeable = self._farthest[index]
         return address - low, high - address, is_writeable
 
 
@@ -57,7 +57,7 @@ def _farther(first: Span, second: Span) -> Span:
 
 
 def spans_of(found: Iterable[Any]) -> Iterator[Span]:
-    """Where arrays, and those of rotations, lie; None is left out."""
+    """Memory of arrays, and of those of rotations; None is left out."""
     for each in found:
         if isinstance(each, np.ndarray):
             yield _span_of(each)
@@ -81,6 +81,6 @@ def check_tasks(tasks: Iterable[LaunchedTask], threads: int, spans: Iterable[Spa
         declaration = declaration_of(task.module, task.name)
         if declaration is None:
             continue
-        found = ((place, memory_at(task.words[place])) for place in declaration.pointers)
-        memory = {place: each for place, each in found if each is not None}
+        found = ((position, memory_at(task.words[position])) for position in declaration.pointers)
+        memory = {position: each for position, each in found if each is not None}
         check_words(task.module, task.name, task.words, threads, memory)

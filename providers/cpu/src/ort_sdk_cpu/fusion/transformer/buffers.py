@@ -1,4 +1,4 @@
-"""Where rows between the tasks of a sequence lie in working memory."""
+"""Layout of the values between the tasks of a sequence in its workspace: a linear scan over lifetimes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .steps import RowStep
 
 __all__ = ["RowLayout"]
 
-APART_BYTES = 320
-"""Between values: rows of the same number do not lie at the same place of a page."""
+PADDING_BYTES = 320
+"""Between values: else a row of several values would be at one offset of a page in all, and so in the same sets of a cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where a value is in working memory: bytes for each row in front of it, and others."""
+    """Offset of a value in the workspace: ``rows * row_bytes + offset``, since the number of rows is not known yet."""
 
     row_bytes: int
     offset: int
 
 
 class RowLayout:
-    """Places of the values between steps; one that is not read any more leaves its place to others as wide.
+    """Slots of the values between steps; one that is not read any more leaves its slot to others as wide.
 
     Args:
         steps: in order.
-        outside: values that have memory of their own.
+        outside: values with memory of their own: inputs and outputs.
     """
 
     def __init__(self, steps: Sequence[RowStep], outside: frozenset[int]) -> None:
@@ -49,11 +49,11 @@ class RowLayout:
     def _new(self, width: int) -> _Slot:
         slot = _Slot(self.row_bytes, self.offset)
         self.row_bytes += -(-width * 4 // 64) * 64
-        self.offset += APART_BYTES
+        self.offset += PADDING_BYTES
         return slot
 
     def word(self, word: Word) -> Word:
-        """The word with the address of a value between steps as that of the memory and a distance."""
+        """A word with the address of a value between steps as address of the workspace and offset."""
         if not isinstance(word, tuple):
             return word
         terms: list[tuple[Any, int]] = []
@@ -66,5 +66,5 @@ class RowLayout:
         return tuple(terms)
 
     def placed(self, step: RowStep) -> TaskWords:
-        """A step's task with these addresses."""
+        """A step's task with these words."""
         return TaskWords(step.task.module, step.task.name, tuple(self.word(word) for word in step.task.words))

@@ -1,4 +1,7 @@
-"""Attention of few queries over a cache as a part of a sequence: its task's arguments follow from rows, past and capacity."""
+"""Attention of few queries over a key-value cache, and RotaryEmbedding, as parts of a sequence.
+
+Their tasks' arguments are known in a run only, from rows of the past and capacity: a ``RunBinder`` gives them.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +25,34 @@ from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
 from ort_sdk_cpu.attention.decode import (
     NO_ROTATION,
     Rotary,
-    common_counts,
-    is_spread,
-    reads_halves,
+    broadcasts_to,
+    common_cache_positions,
+    reads_float16,
     strides_along,
 )
-from ort_sdk_cpu.attention.group_query import counts_array, counts_of
-from ort_sdk_cpu.attention.operators import hidden_numbers
-from ort_sdk_cpu.attention.recognized_decode import added_numbers
+from ort_sdk_cpu.attention.group_query import cache_positions_array, cache_positions_of
+from ort_sdk_cpu.attention.operators import bias_of_mask
+from ort_sdk_cpu.attention.recognized_decode import score_bias_of
 from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform.addresses import address_of
 
 __all__ = [
-    "CacheStep",
-    "CacheWords",
+    "BATCH",
+    "LENGTH",
+    "WORK",
+    "WORK_BYTES",
     "Given",
-    "Rows",
-    "RunWords",
-    "attending",
-    "cached_attention",
+    "KeyValueCache",
+    "RowOperand",
+    "RunArguments",
+    "RunBinder",
+    "decode_task",
+    "group_query_attention",
     "multi_head_over_cache",
-    "rotation_of_rows",
-    "scores_added",
+    "rotary_embedding",
+    "score_bias_in",
 ]
 
 FLOAT_BYTES, HALF_BYTES = 4, 2
@@ -66,19 +73,19 @@ Given = Mapping[int, HostArray]
 
 
 @dataclass(frozen=True, slots=True)
-class CacheWords:
-    """What a run has of a cache."""
+class RunArguments:
+    """What a run gives to a task, beside rows and their number."""
 
     numbers: tuple[tuple[Hashable, int], ...]
-    """Names of numbers of the arguments, and what they are."""
+    """Names of numbers in the task's ``Terms``, and the numbers."""
     outputs: tuple[tuple[int, HostArray], ...]
-    """Present keys and values, to be written."""
+    """Further values that the task writes, and their arrays."""
     kept: tuple[HostArray | None, ...]
-    """What the task reads beside."""
+    """Further arrays that it reads."""
 
 
-class RunWords(Protocol):
-    """What is known of a task's arguments in a run only, beside rows and their number."""
+class RunBinder(Protocol):
+    """Binds what a task's arguments have of a run, beside rows and their number."""
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -88,19 +95,19 @@ class RunWords(Protocol):
     def outputs(self) -> tuple[int, ...]:
         """Values that are written beside rows."""
 
-    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
-        """What is to be put into the task's arguments; None for arrays that it does not take.
+    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
+        """A run's part of the arguments; None for arrays that the task does not take.
 
         Args:
             given: inputs by value.
-            lead: batch and tokens.
-            shared: what steps of one run have in common.
+            batch_shape: batch and tokens.
+            shared: what binders of one run have in common, by any key: layers have the same masks and positions.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class CacheStep:
-    """The cache of an attention."""
+class KeyValueCache:
+    """The cache of an attention, which it lengthens."""
 
     key_heads: int
     group: int
@@ -109,7 +116,7 @@ class CacheStep:
     past_key: int
     past_value: int
     keys: int
-    """Value that the present keys are, as the next."""
+    """Value of the present keys, as the next of the present values."""
     values: int
     lasts: int = 0
     """Last positions of sequences and the most tokens of one, for GroupQueryAttention; 0 where all rows of the past count."""
@@ -135,7 +142,7 @@ class CacheStep:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         others = (self.lasts, self.longest, self.mask, self.condition, self.added)
         return tuple(filter(None, (self.past_key, self.past_value, *others)))
 
@@ -146,79 +153,81 @@ class CacheStep:
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         return self.keys, self.values
 
-    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
-        """See ``RunWords``."""
+    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
+        """See ``RunBinder``."""
         past_key, past_value = given[self.past_key], given[self.past_value]
         heads = () if self.is_single else (self.key_heads,)
-        if past_key.ndim != len(heads) + 3 or self.group * lead[1] > MOST_DECODE_QUERIES:
+        if past_key.ndim != len(heads) + 3 or self.group * batch_shape[1] > MOST_DECODE_QUERIES:
             return None
         past = past_key.shape[-2]
-        if (self.condition or self.added) and past + lead[1] == 1:
-            # A single row may be repeated by the steps.
+        if (self.condition or self.added) and past + batch_shape[1] == 1:
+            # The steps may broadcast a single row.
             return None
-        is_shaped = past_key.shape == past_value.shape == (lead[0], *heads, past, self.size)
-        counted = self._counted(given, lead, past, shared) if is_shaped else None
+        is_shaped = past_key.shape == past_value.shape == (batch_shape[0], *heads, past, self.size)
+        counted = self._counted(given, batch_shape, past, shared) if is_shaped else None
         if counted is None or not past_key.flags.c_contiguous or not past_value.flags.c_contiguous:
             return None
-        counts, capacity, mask = counted
+        cache_positions, capacity, mask = counted
         is_in_place = capacity == past and may_overwrite(past_key) and may_overwrite(past_value)
-        shape = (lead[0], *heads, capacity, self.size)
+        shape = (batch_shape[0], *heads, capacity, self.size)
         keys, values = (past_key, past_value) if is_in_place else (self._new(shape), self._new(shape))
         own = self.keys
         numbers: list[tuple[Hashable, int]] = [
             *((("past key", own), address_of(past_key)), (("past value", own), address_of(past_value))),
             *((("keys", own), address_of(keys)), (("values", own), address_of(values))),
-            *((("past", own), past), (("capacity", own), capacity), (("counts", own), address_of(counts))),
+            *((("past", own), past), (("capacity", own), capacity), (("counts", own), address_of(cache_positions))),
         ]
         if mask is not None:
             numbers.append((("mask", own), address_of(mask)))
             numbers += [((("masked", axis), own), step) for axis, step in enumerate(strides_along(mask))]
         if is_in_place:
             numbers.append((("in place", own), 1))
-        return CacheWords(tuple(numbers), ((self.keys, keys), (self.values, values)), (counts, mask))
+        return RunArguments(tuple(numbers), ((self.keys, keys), (self.values, values)), (cache_positions, mask))
 
     def _new(self, shape: tuple[int, ...]) -> HostArray:
         """Memory of a present; the size of a head is even."""
         return self.memory.empty((*shape[:-1], shape[-1] // 2)).view(np.float16) if self.is_half else self.memory.empty(shape)
 
     def _counted(
-        self, given: Given, lead: tuple[int, ...], past: int, shared: dict[Hashable, Any]
+        self, given: Given, batch_shape: tuple[int, ...], past: int, shared: dict[Hashable, Any]
     ) -> tuple[HostArray, int, HostArray | None] | None:
-        """``CachedAttention.counts``, rows of the present, and numbers added to scores; None for what the task does not take."""
+        """``CachedAttention.cache_positions``, rows of the present, and score bias; None for what the task does not take."""
         name = (self.lasts, self.longest, self.mask, self.condition, self.added, past, self.is_causal)
         if name not in shared:
-            shared[name] = self._counted_tokens(given, lead, past) if self.lasts else self._masked(given, lead, past)
+            shared[name] = (
+                self._counted_tokens(given, batch_shape, past) if self.lasts else self._masked(given, batch_shape, past)
+            )
         found: tuple[HostArray, int, HostArray | None] | None = shared[name]
         return found
 
-    def _counted_tokens(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
+    def _counted_tokens(self, given: Given, batch_shape: tuple[int, ...], past: int) -> Any:
         longest = int(given[self.longest].flat[0])
-        counts = counts_of(given[self.lasts], longest, lead, past, self.is_causal)
-        return None if counts is None else (counts_array(counts), max(past, longest), None)
+        cache_positions = cache_positions_of(given[self.lasts], longest, batch_shape, past, self.is_causal)
+        return None if cache_positions is None else (cache_positions_array(cache_positions), max(past, longest), None)
 
-    def _masked(self, given: Given, lead: tuple[int, ...], past: int) -> Any:
-        keys = past + lead[1]
-        counts = common_counts(lead[0], past, past, keys)
+    def _masked(self, given: Given, batch_shape: tuple[int, ...], past: int) -> Any:
+        keys = past + batch_shape[1]
+        cache_positions = common_cache_positions(batch_shape[0], past, past, keys)
         if self.condition or self.added:
-            return self._scored(given, (lead[0], self.group * self.key_heads, lead[1], keys), counts)
+            return self._scored(given, (batch_shape[0], self.group * self.key_heads, batch_shape[1], keys), cache_positions)
         if not self.mask:
-            return counts, keys, None
+            return cache_positions, keys, None
         mask = given[self.mask]
-        if mask.shape != (lead[0], keys) or keys == 1 or (self.is_causal and lead[1] > 1):
+        if mask.shape != (batch_shape[0], keys) or keys == 1 or (self.is_causal and batch_shape[1] > 1):
             return None
-        return counts, keys, hidden_numbers(mask, (lead[0], 1, lead[1], keys), self.filter_value)
+        return cache_positions, keys, bias_of_mask(mask, (batch_shape[0], 1, batch_shape[1], keys), self.filter_value)
 
-    def _scored(self, given: Given, scores: tuple[int, int, int, int], counts: HostArray) -> Any:
-        numbers = scores_added(given, self.condition, self.filter_value, self.added, scores)
-        return None if numbers is NotImplemented else (counts, scores[-1], numbers)
+    def _scored(self, given: Given, scores: tuple[int, int, int, int], cache_positions: HostArray) -> Any:
+        numbers = score_bias_in(given, self.condition, self.filter_value, self.added, scores)
+        return None if numbers is NotImplemented else (cache_positions, scores[-1], numbers)
 
 
 @dataclass(frozen=True, slots=True)
-class RotaryRows:
-    """Rows of cosines and sines of a RotaryEmbedding."""
+class RotaryOfIds:
+    """Rows of cosines and sines by position ids."""
 
     own: int
     """Value that is the result."""
@@ -227,27 +236,27 @@ class RotaryRows:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         return (self.ids,)
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         return ()
 
-    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
-        """See ``RunWords``."""
+    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
+        """See ``RunBinder``."""
         ids = given[self.ids]
         name = ("rows", self.ids, self.rows)
         if name not in shared:
-            is_shaped = ids.shape == lead and ids.dtype == np.int64 and ids.flags.c_contiguous
+            is_shaped = ids.shape == batch_shape and ids.dtype == np.int64 and ids.flags.c_contiguous
             shared[name] = is_shaped and ids.min() >= 0 and ids.max() < self.rows
-        return CacheWords(((("ids", self.own), address_of(ids)),), (), (ids,)) if shared[name] else None
+        return RunArguments(((("ids", self.own), address_of(ids)),), (), (ids,)) if shared[name] else None
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of one of queries, keys, values and results, in bytes."""
+class RowOperand:
+    """Rows of one of queries, keys, values and results: a value, and strides in bytes."""
 
     index: int
     row: int
@@ -256,13 +265,13 @@ class Rows:
     """From head to head; 0 where they follow each other."""
 
     def words(self, size: int) -> tuple[Word, ...]:
-        """Address, and steps along batch, heads and rows."""
+        """Words of ``HeadRows``."""
         start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
         return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
 
 
-def scores_added(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:
-    """Numbers added to scores of a shape, as ``added_numbers`` gives them; ``NotImplemented`` where shapes do not suit.
+def score_bias_in(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:
+    """Score bias of a shape, as ``score_bias_of`` gives it; ``NotImplemented`` where shapes do not suit.
 
     Args:
         given: inputs of a sequence by value.
@@ -272,13 +281,13 @@ def scores_added(given: Given, condition: int, filter_value: float, added: int, 
         scores: the shape.
     """
     keeps, numbers = (given[index] if index else None for index in (condition, added))
-    if not (is_spread(keeps, scores) and is_spread(numbers, scores)):
+    if not (broadcasts_to(keeps, scores) and broadcasts_to(numbers, scores)):
         return NotImplemented
-    return added_numbers(keeps, filter_value, numbers)
+    return score_bias_of(keeps, filter_value, numbers)
 
 
-def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
-    """The cache, task, widths of rows, what is read, and arrays that it needs, of a GroupQueryAttention; None for other nodes."""
+def group_query_attention(step: FusibleStep, program: FusibleProgram) -> Any:
+    """(cache, task, widths of rows, what is read, constants) of a GroupQueryAttention; None for other nodes."""
     padded = (*step.inputs, *[0] * (FIRST_UNSUPPORTED - len(step.inputs)))
     query, key, value, past_key, past_value, lasts, longest, cos, sin = padded[:FIRST_UNSUPPORTED]
     outputs, heads, key_heads = step.outputs, int(step.attributes["num_heads"]), int(step.attributes["kv_num_heads"])
@@ -294,22 +303,26 @@ def cached_attention(step: FusibleStep, program: FusibleProgram) -> Any:
         return None
     first, second = heads * size * FLOAT_BYTES, (heads + key_heads) * size * FLOAT_BYTES
     row, key_row = width * FLOAT_BYTES, key_heads * size * FLOAT_BYTES
-    split = (Rows(key, key_row), Rows(value, key_row)) if key else (Rows(query, row, first), Rows(query, row, second))
-    places = (Rows(query, row), *split, Rows(outputs[0], first))
+    split = (
+        (RowOperand(key, key_row), RowOperand(value, key_row))
+        if key
+        else (RowOperand(query, row, first), RowOperand(query, row, second))
+    )
+    operands = (RowOperand(query, row), *split, RowOperand(outputs[0], first))
     is_causal = bool(step.attributes.get("causal", 1))
     is_half = program.values[past_key].element_type is TensorElementType.FLOAT16
     numbers = (key_heads, heads // key_heads, size, is_causal, past_key, past_value, outputs[1], outputs[2], lasts, longest)
-    cache = CacheStep(*numbers, is_half=is_half)
+    cache = KeyValueCache(*numbers, is_half=is_half)
     smooth = np.zeros(heads, np.float32) if step.attributes.get("smooth_softmax", -1) == 1 else None
-    task = attending(step.attributes, cache, places, rotary, (smooth, None))
-    widths = {each.index: each.row // FLOAT_BYTES for each in places}
+    task = decode_task(step.attributes, cache, operands, rotary, (smooth, None))
+    widths = {each.index: each.row // FLOAT_BYTES for each in operands}
     return cache, task, widths, tuple(dict.fromkeys((query, *filter(None, (key, value))))), (rotary, smooth)
 
 
 def _are_fit(step: FusibleStep, program: FusibleProgram) -> bool:
     """Whether types and dimensions are those that the task takes."""
     past = program.values.get(step.inputs[PAST_KEY])
-    is_half = past is not None and past.element_type is TensorElementType.FLOAT16 and reads_halves()
+    is_half = past is not None and past.element_type is TensorElementType.FLOAT16 and reads_float16()
     caches = [TensorElementType.FLOAT16 if is_half else TensorElementType.FLOAT] * 2
     types = [TensorElementType.FLOAT] * PAST_KEY + caches + [TensorElementType.INT32] * 2 + [TensorElementType.FLOAT] * 2
     shown = [(program.values.get(index), kind) for index, kind in zip(step.inputs, types, strict=False) if index]
@@ -327,10 +340,10 @@ def _rotary(step: FusibleStep, program: FusibleProgram, cos: int, sin: int, size
     return Rotary.of(tables[0], tables[1], None, (), size, is_interleaved=is_interleaved)
 
 
-def attending(
+def decode_task(
     attributes: Mapping[str, Any],
-    cache: CacheStep,
-    places: tuple[Rows, ...],
+    cache: KeyValueCache,
+    operands: tuple[RowOperand, ...],
     rotary: Rotary | None,
     vectors: tuple[HostArray | None, HostArray | None],
 ) -> TaskWords:
@@ -339,7 +352,7 @@ def attending(
     size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
     row, cached = size * FLOAT_BYTES, size * (HALF_BYTES if cache.is_half else FLOAT_BYTES)
     past, capacity, is_in_place, positions = _terms(*((name, own) for name in ("past", "capacity", "in place", "counts")))
-    q, k, v, out = (each.words(size) for each in places)
+    q, k, v, out = (each.words(size) for each in operands)
     past_head = ((("past", own), cached),)
     pasts = [
         (_address(name, own), ((("past", own), cache.key_heads * cached),), past_head) for name in ("past key", "past value")
@@ -380,7 +393,7 @@ def _terms(*names: Hashable) -> tuple[Terms, ...]:
 
 
 def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
-    """As ``cached_attention``, of a MultiHeadAttention with a past and no numbers added to scores."""
+    """As ``group_query_attention``, of a MultiHeadAttention with a past and no numbers added to scores."""
     padded, outputs = (*step.inputs, *[0] * (MULTI_HEAD_INPUTS - len(step.inputs))), step.outputs
     query, key, value, bias, mask, added, past_key, past_value = padded[:MULTI_HEAD_INPUTS]
     if (
@@ -405,15 +418,15 @@ def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
         return None
     numbers = {"mask": mask, "filter_value": float(step.attributes.get("mask_filter_value", MASK_FILTER_VALUE))}
     is_causal = bool(step.attributes.get("unidirectional", 0))
-    cache = CacheStep(heads, 1, size, is_causal, past_key, past_value, outputs[1], outputs[2], **numbers)  # type: ignore[arg-type]
+    cache = KeyValueCache(heads, 1, size, is_causal, past_key, past_value, outputs[1], outputs[2], **numbers)  # type: ignore[arg-type]
     row = width * FLOAT_BYTES
-    places = tuple(Rows(index, row) for index in (query, key, value, outputs[0]))
-    task = attending(step.attributes, cache, places, None, (None, vector))
+    operands = tuple(RowOperand(index, row) for index in (query, key, value, outputs[0]))
+    task = decode_task(step.attributes, cache, operands, None, (None, vector))
     return cache, task, dict.fromkeys((query, key, value, outputs[0]), width), (query, key, value), (vector,)
 
 
-def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
-    """As ``cached_attention``, of a RotaryEmbedding of ``com.microsoft`` with a row for each token."""
+def rotary_embedding(step: FusibleStep, program: FusibleProgram) -> Any:
+    """As ``group_query_attention``, of a RotaryEmbedding of ``com.microsoft`` with a row for each token."""
     x, ids, cos, sin = step.inputs
     shown, out = program.values[x], step.outputs[0]
     tables: list[Any] = [program.values[index].constant for index in (cos, sin)]
@@ -430,6 +443,8 @@ def rotation_of_rows(step: FusibleStep, program: FusibleProgram) -> Any:
         return None
     size, (*tables, _, rows) = width // heads, rotary.words
     words = (*tables, _address("ids", out), rows)
-    arguments = RotaryEmbedding.of(Rows(x, row).words(size), Rows(out, row).words(size), words, (BATCH, LENGTH, heads, size), 0)
+    arguments = RotaryEmbedding.of(
+        RowOperand(x, row).words(size), RowOperand(out, row).words(size), words, (BATCH, LENGTH, heads, size), 0
+    )
     task = TaskWords(ROTARY, "rotary_embedding", arguments.words)
-    return RotaryRows(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)
+    return RotaryOfIds(out, ids, rows), task, {x: width, out: width}, (x,), (rotary,)

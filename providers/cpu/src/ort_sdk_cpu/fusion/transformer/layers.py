@@ -1,7 +1,7 @@
-"""Steps that make rows of rows, one after the other, as one step where shapes vary: a transformer's layers are one call.
+"""Fuses neighbouring steps that map rows to rows into one step where shapes vary: a transformer's layers are one call.
 
-The team of threads starts once for all of them. Values between them lie in working memory, and each thread goes through its own
-rows from task to task: it waits for the others only where it needs theirs.
+The team of threads starts once for all of them. Values between them are in the workspace, and each thread goes through its own
+rows from task to task: it waits for the others only where it needs theirs (``sequence``).
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.fusion.shapes.expressions import Expressions
 from ort_sdk_cpu.memory.workspace import Scratch
 
-from .attention import grouped_attention
+from .attention import attention_step
 from .attention_pattern import AttentionGroup
-from .embedding import place_step
+from .embedding import index_step
+from .fallback import Readers, Tasks, is_constant, outputs_of, with_fallback
 from .nbits import nbits_step
-from .parts import Readers, Tasks, in_parts, is_constant, outputs_of
 from .qk_norm import normalization_of_heads
 from .rotary import rotation_of_heads
 from .sequence import RowSequence
 from .steps import RowStep, followed_product, row_step
 from .views import RowViews
 
-__all__ = ["RowSequence", "Tasks", "fused_sequence", "misplaced", "sequences_of", "tasks_of"]
+__all__ = ["RowSequence", "Tasks", "fused_sequence", "sequences_of", "tasks_of", "unfit_tasks"]
 
 LEAST_STEPS = 3
-"""Steps from which a sequence takes less time than they do one by one."""
+"""Steps from which one start of a team and one call from Python are less than one for each step."""
 
 
-def tasks_of(program: FusibleProgram, told: Expressions, groups: Sequence[AttentionGroup]) -> Tasks:
-    """All steps of a program whose shapes vary that make rows of rows.
+def tasks_of(program: FusibleProgram, expressions: Expressions, groups: Sequence[AttentionGroup]) -> Tasks:
+    """All steps of a program whose shapes vary that map rows to rows.
 
     Args:
         program: the program.
-        told: its expressions.
-        groups: its attentions of several steps.
+        expressions: its expressions.
+        groups: its attentions that are written as several steps.
     """
     tasks: dict[tuple[int, ...], RowStep] = {}
-    views = RowViews(program, told, {group.output: group.query_value for group in groups})
+    views = RowViews(program, expressions, {group.output: group.query_value for group in groups})
     for position, step in program.steps.items():
         followed = followed_product(position, program)
         made = _single(step, program) if followed is None else None
         positions, task = followed if followed is not None else ((position,), made)
         if task is not None:
             tasks[positions] = task.over(views)
-        if task is not None and task.goes_by_rows:
+        if task is not None and task.is_row_parallel:
             for index in task.writes:
-                views.keep(index, step.inputs[0])
+                views.assume_batch_shape(index, step.inputs[0])
     several: dict[tuple[int, ...], RowStep] = {}
     for position in program.steps:
         for find in (normalization_of_heads, rotation_of_heads):
             found = find(position, program, views)
             several |= {} if found is None else dict([found])
-    several |= dict(filter(None, [grouped_attention(group, program, views, told) for group in groups]))
+    several |= dict(filter(None, [attention_step(group, program, views, expressions) for group in groups]))
     taken = {position for positions in several for position in positions}
     tasks = {positions: task for positions, task in tasks.items() if taken.isdisjoint(positions)} | several
     return dict(sorted(tasks.items(), key=lambda row: row[0][-1]))
 
 
 def _single(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
-    return row_step(step, program) or place_step(step, program) or nbits_step(step, program)
+    return row_step(step, program) or index_step(step, program) or nbits_step(step, program)
 
 
 def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> list[Tasks]:
-    """Tasks that follow each other, with nothing between that needs what one of them makes; those worth it.
+    """Tasks that follow each other, with nothing between that needs what one of them makes; those that are worth it.
 
     Args:
         tasks: of the program.
@@ -78,12 +78,12 @@ def sequences_of(tasks: Tasks, program: FusibleProgram, readers: Readers) -> lis
 
 
 def _is_worth_it(members: Tasks) -> bool:
-    """Whether tasks are several, and not all element by element: those may be one loop."""
+    """Whether tasks are several, and not all element-wise: those are better as one loop over elements."""
     return sum(map(len, members)) >= LEAST_STEPS and any(task.task.module != FUNCTIONS for task in members.values())
 
 
-def misplaced(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:
-    """Positions of those tasks of a sequence that need to know what it does not read, or in the midst of which others read."""
+def unfit_tasks(members: Tasks, program: FusibleProgram, readers: Readers) -> set[tuple[int, ...]]:
+    """Positions of tasks that cannot be in their sequence: it is not given what they need, or others read inside of them."""
     inputs, whole = {0, *_given(members, program)}, {position for positions in members for position in positions}
     found = set()
     for positions, task in members.items():
@@ -107,8 +107,8 @@ def _segments(tasks: Tasks, program: FusibleProgram, readers: Readers) -> Iterat
     for positions, task in tasks.items():
         is_unfit = any(index in made for index, *_ in task.required)
         others = [reader for index in task.outputs for reader in readers.get(index, ()) if reader not in covered]
-        if task.lead and (others or not asked.isdisjoint(task.outputs)):
-            # What asks for their shape would end a sequence that begins with them.
+        if task.batch_shape_of and (others or not asked.isdisjoint(task.outputs)):
+            # Others need its result, so that the sequence would end behind it.
             continue
         if positions[-1] > end or values.isdisjoint(task.reads) or is_unfit:
             yield members
@@ -134,7 +134,7 @@ def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, sc
     outputs = outputs_of(members, positions, readers)
     kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
     if any(step.cache is not None or step.most_rows for step in members.values()):
-        kernel = in_parts(kernel, members, inputs, outputs, program, scratch)
+        kernel = with_fallback(kernel, members, inputs, outputs, program, scratch)
     return FusedSteps(positions, kernel, inputs, outputs, repeated)
 
 

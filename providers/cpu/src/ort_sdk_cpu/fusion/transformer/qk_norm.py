@@ -1,4 +1,4 @@
-"""Normalization of each head of rows, as of queries and keys before they are multiplied, as a part of a sequence."""
+"""Normalization of each head of queries and keys before attention (QK-Norm, Henry et al. 2020), as a part of a sequence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def normalization_of_heads(position: int, program: FusibleProgram, views: RowVie
     Args:
         position: of the step.
         program: the program.
-        views: of its rows; are told that the result is rows.
+        views: of its rows, to which the result is added.
 
     Returns:
         Position and task; None for another step.
@@ -29,8 +29,8 @@ def normalization_of_heads(position: int, program: FusibleProgram, views: RowVie
     step = program.steps[position]
     if step.op_type not in NORMALIZATIONS or step.domain:
         return None
-    apart = views.heads(step.inputs[0])
-    heads = views.parted(step.inputs[0]) if apart is None else apart
+    heads_first = views.heads(step.inputs[0])
+    heads = views.heads_of_tokens(step.inputs[0]) if heads_first is None else heads_first
     if heads is None or heads.start or heads.width != heads.heads * heads.size:
         return None
     made = row_step(step, program)
@@ -38,14 +38,14 @@ def normalization_of_heads(position: int, program: FusibleProgram, views: RowVie
         return None
     (out,) = made.writes
     words = tuple((("rows", heads.heads),) if word == ROWS else word for word in made.task.words)
-    views.lay_out(out, step.inputs[0], heads.heads, heads.size, are_apart=apart is not None)
-    # A thread's part of all heads is not that of all rows.
+    views.add_heads(out, step.inputs[0], heads.heads, heads.size, are_heads_first=heads_first is not None)
+    # Threads share rows of heads here, which are not the rows of tokens that they share elsewhere.
     whole = replace(
         made,
         task=renamed(TaskWords(made.task.module, made.task.name, words), {step.inputs[0]: heads.rows.value}),
         widths=dict.fromkeys((heads.rows.value, out), heads.width),
         reads=(heads.rows.value,),
-        goes_by_rows=False,
+        is_row_parallel=False,
         repeated=heads.rows.steps,
         required=heads.rows.required,
         rearranged=frozenset({out}),

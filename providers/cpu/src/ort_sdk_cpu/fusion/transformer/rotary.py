@@ -1,4 +1,4 @@
-"""Rotation of heads written as single operators, by cosines and sines of each run, as a part of a sequence."""
+"""Rotary embedding written as single operators, by cosines and sines that each run computes, as a part of a sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
 from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import BATCH, LENGTH, CacheWords, Given, Rows
+from .decode import BATCH, LENGTH, Given, RowOperand, RunArguments
 from .steps import RowStep, only_reader
 from .views import RowViews
 
@@ -26,8 +26,8 @@ FLOAT = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class TurningRows:
-    """Cosines and sines of a run, (batch or 1, tokens, size), whose halves are the same."""
+class ComputedRotary:
+    """Cosines and sines that a run computes, (batch or 1, tokens, size), whose halves are the same."""
 
     own: int
     """Value that is the result."""
@@ -37,41 +37,46 @@ class TurningRows:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         return self.cos, self.sin
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """See ``RunWords``."""
+        """See ``RunBinder``."""
         return ()
 
-    def words(self, given: Given, lead: tuple[int, ...], shared: dict[Hashable, Any]) -> CacheWords | None:
-        """See ``RunWords``."""
-        name = ("turning", self.cos, self.sin)
+    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
+        """See ``RunBinder``."""
+        name = ("rotated_size", self.cos, self.sin)
         if name not in shared:
-            shared[name] = self._numbers(given[self.cos], given[self.sin], lead)
+            shared[name] = self._numbers(given[self.cos], given[self.sin], batch_shape)
         found = shared[name]
         if found is None:
             return None
         numbers, kept = found
-        return CacheWords(tuple(((kind, self.own), number) for kind, number in numbers), (), kept)
+        return RunArguments(tuple(((kind, self.own), number) for kind, number in numbers), (), kept)
 
-    def _numbers(self, cos: HostArray, sin: HostArray, lead: tuple[int, ...]) -> Any:
+    def _numbers(self, cos: HostArray, sin: HostArray, batch_shape: tuple[int, ...]) -> Any:
         rows = cos.shape[0]
-        if cos.shape != sin.shape or cos.shape[1:] != (lead[1], self.size) or rows not in {1, lead[0]}:
+        if cos.shape != sin.shape or cos.shape[1:] != (batch_shape[1], self.size) or rows not in {1, batch_shape[0]}:
             return None
         if not cos.flags.c_contiguous or not sin.flags.c_contiguous:
             return None
-        places = _places(rows, lead)
-        numbers = (("cos", address_of(cos)), ("sin", address_of(sin)), ("ids", address_of(places)), ("rows", rows * lead[1]))
-        return numbers, (cos, sin, places)
+        token_rows = _token_rows(rows, batch_shape)
+        numbers = (
+            ("cos", address_of(cos)),
+            ("sin", address_of(sin)),
+            ("ids", address_of(token_rows)),
+            ("rows", rows * batch_shape[1]),
+        )
+        return numbers, (cos, sin, token_rows)
 
 
 @functools.lru_cache(maxsize=64)
-def _places(rows: int, lead: tuple[int, ...]) -> HostArray:
-    """Row of each token."""
-    own = np.arange(rows * lead[1]).reshape(rows, lead[1])
-    return np.ascontiguousarray(np.broadcast_to(own, lead), np.int64)
+def _token_rows(rows: int, batch_shape: tuple[int, ...]) -> HostArray:
+    """Row of each token in (rows * tokens,) rows, int64 (batch, tokens)."""
+    own = np.arange(rows * batch_shape[1]).reshape(rows, batch_shape[1])
+    return np.ascontiguousarray(np.broadcast_to(own, batch_shape), np.int64)
 
 
 def rotation_of_heads(position: int, program: FusibleProgram, views: RowViews) -> tuple[tuple[int, ...], RowStep] | None:
@@ -80,7 +85,7 @@ def rotation_of_heads(position: int, program: FusibleProgram, views: RowViews) -
     Args:
         position: of the sum.
         program: the program.
-        views: of its rows; are told that the result is rows.
+        views: of its rows, to which the result is added.
 
     Returns:
         Positions and task; None for another step.
@@ -110,15 +115,15 @@ class _Finder:
         if by_cos is None or by_sin is None:
             return None
         for x, cos in (by_cos.inputs, by_cos.inputs[::-1]):
-            for turned, sin in (by_sin.inputs, by_sin.inputs[::-1]):
+            for half, sin in (by_sin.inputs, by_sin.inputs[::-1]):
                 tables = [self._table(value) for value in (cos, sin)]
-                if tables[0] and tables[1] and self._shape(x) == self._shape(add.outputs[0]) and self._is_turned(turned, x):
+                if tables[0] and tables[1] and self._shape(x) == self._shape(add.outputs[0]) and self._is_rotated_half(half, x):
                     return self._task(x, add.outputs[0], tables[0], tables[1])
         return None
 
     def _task(self, x: int, out: int, cos: int, sin: int) -> tuple[tuple[int, ...], RowStep] | None:
-        turning = self._shape(x)[-1]
-        if turning != self._shape(cos)[-1] or not self._is_float(x) or not self._is_float(cos):
+        rotated_size = self._shape(x)[-1]
+        if rotated_size != self._shape(cos)[-1] or not self._is_float(x) or not self._is_float(cos):
             return None
         whole, joined = self._whole(x, out)
         x, out = (whole, joined) if whole else (x, out)
@@ -127,21 +132,21 @@ class _Finder:
             return None
         size, row = heads.size, heads.heads * heads.size * FLOAT_BYTES
         cos_at, sin_at, rows_at, rows = [(((kind, out), 1),) for kind in ("cos", "sin", "ids", "rows")]
-        tables = (cos_at, sin_at, turning * FLOAT_BYTES, turning // 2, 0, rows_at, rows)
+        tables = (cos_at, sin_at, rotated_size * FLOAT_BYTES, rotated_size // 2, 0, rows_at, rows)
         sizes = (BATCH, LENGTH, heads.heads, size)
-        arguments = RotaryEmbedding.of(heads.place.words(size), Rows(out, row).words(size), tables, sizes, 0)
+        arguments = RotaryEmbedding.of(heads.operand.words(size), RowOperand(out, row).words(size), tables, sizes, 0)
         step = RowStep(
             TaskWords(ROTARY, "rotary_embedding", arguments.words),
             {heads.rows.value: heads.width, out: heads.heads * size},
             (heads.rows.value,),
             (out,),
-            goes_by_rows=False,
-            cache=TurningRows(out, cos, sin, turning),
+            is_row_parallel=False,
+            cache=ComputedRotary(out, cos, sin, rotated_size),
             repeated=heads.rows.steps | self._widened,
             required=heads.rows.required,
             rearranged=frozenset({out}),
         )
-        self._views.lay_out(out, x, heads.heads, size)
+        self._views.add_heads(out, x, heads.heads, size)
         return tuple(sorted(self._positions)), step
 
     def _whole(self, begins: int, rotated: int) -> tuple[int, int]:
@@ -158,7 +163,7 @@ class _Finder:
         if self._inner("Slice", joined.inputs[1]) is None:
             return 0, 0
         self._positions |= {self._views.maker(begins), joins}
-        self._views.keep(rotated, x)
+        self._views.assume_batch_shape(rotated, x)
         return x, joined.outputs[0]
 
     def _table(self, value: int) -> int:
@@ -187,7 +192,7 @@ class _Finder:
                 return self._has_halves(scaled.inputs[0])
         return False
 
-    def _is_turned(self, value: int, x: int) -> bool:
+    def _is_rotated_half(self, value: int, x: int) -> bool:
         """Whether a value is the second half of heads, with the other sign, and then the first one."""
         joined = self._inner("Concat", value)
         rank, size = len(self._shape(x)), self._shape(x)[-1]

@@ -1,4 +1,9 @@
-"""A sequence of tasks on rows: their words for each number of rows, and what a run adds to them."""
+"""Tasks on rows, a row for each token, as one call: a transformer's layers for any batch and number of tokens.
+
+The records of all tasks are one array. It is filled in two steps: for a shape, with all that follows from batch and tokens, which
+is kept for some shapes; and in each run with addresses of its arrays. One team of threads then goes from task to task
+(``jit.task_sequence``), and meets only where a task needs rows that other threads made.
+"""
 
 from __future__ import annotations
 
@@ -21,47 +26,53 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .bounds import LaunchedTask, Span, check_tasks, spans_of
 from .buffers import RowLayout
-from .decode import CacheWords
+from .decode import RunArguments
 from .nbits import behind_arranged
 from .steps import AddedScores, RowStep
 
 __all__ = ["RowSequence"]
 
 MOST_SHAPES = 8
-"""Shapes whose words are kept."""
+"""Shapes whose words are kept: some kilobytes each."""
 MOST_CHECKED = 4096
-"""Shapes that are known to be right: texts of any length come again and again, and checking takes as long as making words."""
-DIMENSIONS = 3
-"""Of rows, if nothing but (batch, tokens) places of them is given."""
+"""Shapes that passed the check of extents: texts of any length come again, and checking takes as long as making words."""
+ROW_RANK = 3
+"""Rank of rows where only token ids (batch, tokens) are given."""
 WORKING_MEMORY = "sequence"
-NUMBERS_WORTH_WAKING = 1 << 19
-"""Of all second operands, for each thread, that few rows are multiplied by: a thread that sleeps takes long to wake."""
+WEIGHTS_PER_THREAD = 1 << 19
+"""Elements of all weights per thread where few rows are multiplied by them: reading so much (2 MiB of float32) takes longer than
+waking a thread up."""
 
 
 @dataclass(slots=True)
-class _Shaped:
-    """Words for rows of some number."""
+class _ShapedWords:
+    """Words for rows of a batch shape."""
 
     words: HostArray
+    """Of all records, as ``RecordSequence`` lays them out."""
     threads: int
     bytes: int
+    """Of the workspace."""
     base: int
+    """Its address."""
     tasks: tuple[tuple[str, str], ...]
     """Module and name of each."""
-    lead: tuple[int, ...]
-    """Shape of the rows' leading dimensions."""
+    batch_shape: tuple[int, ...]
+    """Shape of the rows' leading dimensions: (batch, tokens), or (rows,)."""
 
 
 class RowSequence:
-    """Steps that make rows of rows. For one thread at a time.
+    """Steps that map rows to rows, as a kernel. For one thread at a time.
 
     Args:
         steps: in order.
         inputs: values that are given.
-        outputs: values that are asked for.
-        program: says of how many dimensions they are.
-        scratch: working memory.
+        outputs: values that are wanted.
+        program: knows their ranks.
+        scratch: workspace.
     """
+
+    algorithm = "task_sequence"
 
     def __init__(
         self,
@@ -75,18 +86,18 @@ class RowSequence:
         self._steps, self._scratch = steps, scratch
         widths = {index: width for step in steps for index, width in step.widths.items()}
         ranks = {index: len(program.values[index].shape) for index in widths if index in program.values}
-        given = [(place, index, widths[index]) for place, index in enumerate(inputs) if index in widths]
+        given = [(position, index, widths[index]) for position, index in enumerate(inputs) if index in widths]
         self._given = sorted(given, key=lambda row: -ranks[row[1]])
-        """Those of most dimensions first."""
-        self._leads = [inputs.index(step.lead) for step in steps if step.lead]
-        most = ranks[self._given[0][1]] if self._given else DIMENSIONS
+        """(input, value, width), those of the highest rank first."""
+        self._shape_inputs = [inputs.index(step.batch_shape_of) for step in steps if step.batch_shape_of]
+        most = ranks[self._given[0][1]] if self._given else ROW_RANK
         self._flat = {index for index, rank in ranks.items() if rank < most}
-        """Values that are a matrix of all rows."""
+        """Values of shape (rows, width)."""
         required = {own for step in steps for own in step.required}
-        self._required = [(inputs.index(index), axis, lead) for index, axis, lead in required if index]
-        self._hides_nan = any(step.hides_nan for step in steps)
-        self._fixed = [(number, lead) for index, number, lead in required if not index]
-        self._needs_batch = any(not step.goes_by_rows for step in steps) or bool(required or self._flat)
+        self._required = [(inputs.index(index), axis, batch_axis) for index, axis, batch_axis in required if index]
+        self._masks_nan = any(step.masks_nan for step in steps)
+        self._fixed = [(number, batch_axis) for index, number, batch_axis in required if not index]
+        self._needs_batch = any(not step.is_row_parallel for step in steps) or bool(required or self._flat)
         self._added = {step.added: inputs.index(step.added.index) for step in steps if step.added is not None}
         self._outputs = [(index, widths[index], ResultMemory()) for index in outputs if index in widths]
         self._caches = [step.cache for step in steps if step.cache is not None]
@@ -94,58 +105,61 @@ class RowSequence:
         self._order = outputs
         self._layout = RowLayout(steps, frozenset((*inputs, *outputs)))
         self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
-        self._failing = [place for place, step in enumerate(steps) if step.may_fail]
+        self._failing = [position for position, step in enumerate(steps) if step.may_fail]
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._numbers = sum(step.product.k * step.product.n for step in steps if step.product is not None)
-        """Of all second operands of products of float32."""
+        """Elements of all weights of float32."""
         self._packed_numbers = sum(step.numbers for step in steps)
         self._most_rows = min((step.most_rows for step in steps if step.most_rows), default=0)
-        self._has_attention = any(not step.goes_by_rows for step in steps)
-        self._waits: dict[tuple[frozenset[BLayout], frozenset[BLayout]], list[bool]] = {}
-        """By products whose rows are split among the threads, and products of whose second operands each has some rows."""
-        self._shaped: OrderedDict[tuple[int, ...], _Shaped] = OrderedDict()
+        self._has_attention = any(not step.is_row_parallel for step in steps)
+        self._barriers: dict[tuple[frozenset[BLayout], frozenset[BLayout]], list[bool]] = {}
+        """Whether each step waits for all threads; by GEMMs whose rows threads share, and GEMMs split along K."""
+        self._shaped: OrderedDict[tuple[int, ...], _ShapedWords] = OrderedDict()
         self._checked: set[tuple[tuple[int, ...], int, int]] = set()
-        """Leading shape, threads and bytes of working memory with which all tasks were checked."""
+        """Batch shape, threads and bytes of workspace with which all tasks were checked."""
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` for no rows, for too many, and where those of an input are others or lie apart."""
-        lead = inputs[self._given[0][0]].shape[:-1] if self._given else inputs[self._leads[0]].shape
-        rows = math.prod(lead)
-        if not rows or 0 < self._most_rows < rows or (self._needs_batch and len(lead) != 2) or not self._fit(inputs, lead, rows):
+        """New outputs; ``NotImplemented`` for no rows, for too many, and for inputs of other shapes, or not contiguous."""
+        batch_shape = inputs[self._given[0][0]].shape[:-1] if self._given else inputs[self._shape_inputs[0]].shape
+        rows = math.prod(batch_shape)
+        is_fit = rows and not 0 < self._most_rows < rows and (not self._needs_batch or len(batch_shape) == 2)
+        if not is_fit or not self._fit(inputs, batch_shape, rows):
             return NotImplemented
-        caches = self._cache_words(inputs, lead)
+        caches = self._cache_words(inputs, batch_shape)
         if caches is None:
             return NotImplemented
-        shaped = self._shaped_for(lead, rows)
-        numbers: list[tuple[Hashable, int]] = [(("value", index), address_of(inputs[place])) for place, index, _ in self._given]
-        for scores, place in self._added.items():
-            numbers += _numbers_of_scores(scores, inputs[place], lead)
+        shaped = self._words_for(batch_shape, rows)
+        numbers: list[tuple[Hashable, int]] = [
+            (("value", index), address_of(inputs[position])) for position, index, _ in self._given
+        ]
+        for scores, position in self._added.items():
+            numbers += _numbers_of_scores(scores, inputs[position], batch_shape)
         outputs: dict[int, HostArray] = {}
         for index, width, results in self._outputs:
-            out = outputs[index] = results.empty((rows, width) if index in self._flat else (*lead, width))
+            out = outputs[index] = results.empty((rows, width) if index in self._flat else (*batch_shape, width))
             numbers.append((("value", index), address_of(out)))
         for found in caches:
             numbers += found.numbers
             outputs.update(found.outputs)
         words = shaped.words.copy()
         self._sequence.add(words, numbers)
-        # What is touched follows from these. Words are kept for fewer shapes.
-        key = (shaped.lead, shaped.threads, shaped.bytes)
+        # Extents follow from these alone. Words are kept for fewer shapes.
+        key = (shaped.batch_shape, shaped.threads, shaped.bytes)
         if key not in self._checked:
             self._check(words, shaped, (*inputs, *outputs.values(), *(each for found in caches for each in found.kept)))
             if len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
             self._checked.add(key)
         run_sequence(words, shaped.threads)
-        if any(words[_record_of(words, place) + 1] for place in self._failing):
+        if any(words[_record_of(words, position) + 1] for position in self._failing):
             return NotImplemented
-        if self._hides_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
+        if self._masks_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
             return NotImplemented
         made = tuple(outputs[index] for index in self._order)
         return made if len(made) > 1 else made[0]
 
-    def _check(self, words: HostArray, shaped: _Shaped, arrays: Sequence[Any]) -> None:
-        """Look whether all tasks stay within arrays, the steps' own and working memory, in the first run with some rows.
+    def _check(self, words: HostArray, shaped: _ShapedWords, arrays: Sequence[Any]) -> None:
+        """Check the extents of all tasks against arrays, constants and workspace, in the first run with a shape.
 
         Raises:
             ExtentError: one would not.
@@ -159,47 +173,47 @@ class RowSequence:
         ]
         check_tasks(tasks, shaped.threads, spans)
 
-    def _cache_words(self, inputs: Sequence[HostArray], lead: tuple[int, ...]) -> list[CacheWords] | None:
-        """What the run has of each cache; None if it has one that tasks do not take."""
-        given = {index: inputs[place] for index, place in self._read}
+    def _cache_words(self, inputs: Sequence[HostArray], batch_shape: tuple[int, ...]) -> list[RunArguments] | None:
+        """What the run gives to each binder; None if one does not take its arrays."""
+        given = {index: inputs[position] for index, position in self._read}
         shared: dict[Any, Any] = {}
-        found: list[CacheWords] = []
+        found: list[RunArguments] = []
         for cache in self._caches:
-            made = cache.words(given, lead, shared)
+            made = cache.bind(given, batch_shape, shared)
             if made is None:
                 return None
             found.append(made)
         return found
 
-    def _fit(self, inputs: Sequence[HostArray], lead: tuple[int, ...], rows: int) -> bool:
-        for place, index, width in self._given:
-            array = inputs[place]
-            shape = (rows, width) if index in self._flat else (*lead, width)
+    def _fit(self, inputs: Sequence[HostArray], batch_shape: tuple[int, ...], rows: int) -> bool:
+        for position, index, width in self._given:
+            array = inputs[position]
+            shape = (rows, width) if index in self._flat else (*batch_shape, width)
             if array.shape != shape or not array.flags.c_contiguous:
                 return False
-        if any(inputs[place].shape[axis] != lead[own] for place, axis, own in self._required):
+        if any(inputs[position].shape[axis] != batch_shape[own] for position, axis, own in self._required):
             return False
-        if any(lead[own] != number for number, own in self._fixed):
+        if any(batch_shape[own] != number for number, own in self._fixed):
             return False
-        return all(_broadcasts(inputs[place], scores.heads, lead) for scores, place in self._added.items())
+        return all(_broadcasts(inputs[position], scores.heads, batch_shape) for scores, position in self._added.items())
 
-    def _shaped_for(self, lead: tuple[int, ...], rows: int) -> _Shaped:
-        found = self._shaped.get(lead)
+    def _words_for(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
+        found = self._shaped.get(batch_shape)
         if found is not None and found.base == self._scratch.address(WORKING_MEMORY, found.bytes):
             return found
-        made = self._made(lead, rows)
-        self._shaped[lead] = made
+        made = self._made(batch_shape, rows)
+        self._shaped[batch_shape] = made
         if len(self._shaped) > MOST_SHAPES:
             self._shaped.popitem(last=False)
         return made
 
-    def _made(self, lead: tuple[int, ...], rows: int) -> _Shaped:
+    def _made(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
         most = libraries.thread_count()
         products = {sizes: plan_gemm(sizes.problem(rows), most).partition for sizes in self._products}
         threads = max((partition.threads for partition in products.values()), default=1)
         together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
-        # A team that is there anyway reads all second operands together.
-        threads = max(threads, min(most, together // NUMBERS_WORTH_WAKING))
+        # A team that is there anyway reads all weights together.
+        threads = max(threads, min(most, together // WEIGHTS_PER_THREAD))
         if rows <= FEW_ROWS:
             products = {sizes: partition_gemm(sizes.problem(rows), threads) for sizes in self._products}
         work = max([each.workspace_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
@@ -208,15 +222,15 @@ class RowSequence:
         base = self._scratch.address(WORKING_MEMORY, values + work * threads)
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
-            numbers |= {"batch": lead[0], "length": lead[1]}
+            numbers |= {"batch": batch_shape[0], "length": batch_shape[1]}
         for sizes, partition in products.items():
             *parts, _, mc = partition.words
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, mc))}
         by_rows = frozenset(sizes for sizes, partition in products.items() if partition.words[:2] == (threads, 1))
         shared = frozenset(sizes for sizes, partition in products.items() if partition.algorithm is GemmAlgorithm.SPLIT_K)
-        if (by_rows, shared) not in self._waits:
-            self._waits[by_rows, shared] = self._waits_with(by_rows, shared)
-        words = self._sequence.filled(numbers, threads, self._waits[by_rows, shared])
+        if (by_rows, shared) not in self._barriers:
+            self._barriers[by_rows, shared] = self._barriers_with(by_rows, shared)
+        words = self._sequence.filled(numbers, threads, self._barriers[by_rows, shared])
         names = [
             (step.task.module, step.task.name if step.product is None else products[step.product].task.name)
             for step in self._steps
@@ -224,35 +238,35 @@ class RowSequence:
         for index, (step, name) in enumerate(zip(self._steps, names, strict=True)):
             if step.product is not None:
                 words[_record_of(words, index)] = task_address(*name)
-        return _Shaped(words, threads, values + work * threads, base, tuple(names), lead)
+        return _ShapedWords(words, threads, values + work * threads, base, tuple(names), batch_shape)
 
-    def _waits_with(self, by_rows: frozenset[BLayout], shared: frozenset[BLayout]) -> list[bool]:
+    def _barriers_with(self, by_rows: frozenset[BLayout], shared: frozenset[BLayout]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
 
-        What follows a shared product always has: threads read each other's working memory to the end of it.
+        What follows a product that is split along K always has: threads read each other's workspace to the end of it.
         """
-        waits, since, follows = [], _Since(), False
+        barriers, since, follows = [], _Accesses(), False
         for step in self._steps:
-            is_local = step.goes_by_rows and not step.by_columns and (step.product is None or step.product in by_rows)
-            read, written = self._places(step.reads), self._places(step.writes)
-            waits.append(since.conflicts(read, written, is_local=is_local) or follows)
+            is_local = step.is_row_parallel and not step.by_columns and (step.product is None or step.product in by_rows)
+            read, written = self._slots_of(step.reads), self._slots_of(step.writes)
+            barriers.append(since.conflicts(read, written, is_local=is_local) or follows)
             follows = step.product in shared
-            if waits[-1]:
-                since = _Since()
+            if barriers[-1]:
+                since = _Accesses()
             since.note(read, written, is_local=is_local)
-        return waits
+        return barriers
 
-    def _places(self, values: Sequence[int]) -> set[Any]:
+    def _slots_of(self, values: Sequence[int]) -> set[Any]:
         return {self._layout.slots.get(index, index) for index in values}
 
 
 def _record_of(words: HostArray, step: int) -> int:
-    """Where the address of a step's task is, in front of its arguments."""
+    """Index of the word with the address of a step's task, in front of its arguments."""
     return int(words[HEAD_WORDS + STEP_WORDS * step]) // WORD
 
 
-class _Since:
-    """What was read and written since threads waited for each other: by threads in their own rows, and in others."""
+class _Accesses:
+    """What was read and written since threads met: by threads in their own rows, and in others' rows."""
 
     def __init__(self) -> None:
         self._read: dict[bool, set[Any]] = {True: set(), False: set()}
@@ -266,19 +280,19 @@ class _Since:
         )
 
     def note(self, read: set[Any], written: set[Any], *, is_local: bool) -> None:
-        """Take note of a step."""
+        """Add a step's accesses."""
         self._read[is_local] |= read
         self._written[is_local] |= written
 
 
-def _numbers_of_scores(scores: AddedScores, array: HostArray, lead: tuple[int, ...]) -> Iterator[tuple[Hashable, int]]:
-    """Address, and bytes from one to the next along four axes."""
-    shape = (lead[0], scores.heads, lead[1], lead[1])
+def _numbers_of_scores(scores: AddedScores, array: HostArray, batch_shape: tuple[int, ...]) -> Iterator[tuple[Hashable, int]]:
+    """Words of ``ScoreBias``."""
+    shape = (batch_shape[0], scores.heads, batch_shape[1], batch_shape[1])
     for position, number in enumerate((address_of(array), *strides_over(shape, array.shape, array.strides))):
         yield (scores, position), number
 
 
-def _broadcasts(array: HostArray, heads: int, lead: tuple[int, ...]) -> bool:
-    """Whether an array can be added to scores."""
-    scores = (lead[0], heads, lead[1], lead[1])
+def _broadcasts(array: HostArray, heads: int, batch_shape: tuple[int, ...]) -> bool:
+    """Whether an array broadcasts to the scores."""
+    scores = (batch_shape[0], heads, batch_shape[1], batch_shape[1])
     return array.ndim == 4 and all(own in {1, whole} for own, whole in zip(array.shape, scores, strict=True))

@@ -1,4 +1,8 @@
-"""Steps that make rows of rows, by tasks whose arguments follow from how many rows there are: parts of a sequence."""
+"""Steps that map rows to rows, a row for each token, as tasks whose arguments follow from how many rows there are.
+
+They are the parts of a sequence (``sequence.RowSequence``). A task's arguments are ``Terms`` where they depend on a run: sums of
+named numbers, such as the number of rows or the address of a value, times constants.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
 from ort_sdk_cpu.normalization.arguments.rows import Normalization
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import BATCH, LENGTH, WORK, WORK_BYTES, RunWords, cached_attention, multi_head_over_cache, rotation_of_rows
+from .decode import BATCH, LENGTH, WORK, WORK_BYTES, RunBinder, group_query_attention, multi_head_over_cache, rotary_embedding
 
 if TYPE_CHECKING:
     from .views import RowViews
@@ -65,45 +69,47 @@ class AddedScores:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """A step as a task."""
+    """A step of a program, or several, as a task."""
 
     task: TaskWords
     widths: dict[int, int]
-    """Value that it reads or writes → numbers of a row."""
+    """Value that it reads or writes → elements of a row."""
     reads: tuple[int, ...]
+    """Values whose rows it reads."""
     writes: tuple[int, ...]
-    goes_by_rows: bool = True
-    """Whether each thread makes some rows of the same rows; a product does where its rows are split."""
+    """Values whose rows it makes."""
+    is_row_parallel: bool = True
+    """Whether each thread makes some rows, of the same rows of what is read; a GEMM does where its rows are split."""
     product: BLayout | None = None
     added: AddedScores | None = None
     kept: tuple[Any, ...] = ()
     """Arrays that addresses are of."""
     work: int = 0
     """Bytes of working memory of a thread, beside a product's."""
-    cache: RunWords | None = None
+    cache: RunBinder | None = None
     """What is known of its arguments in a run only."""
-    lead: int = 0
-    """Value whose shape is (batch, tokens)."""
+    batch_shape_of: int = 0
+    """Value whose shape is (batch, tokens); 0 for none."""
     may_fail: bool = False
-    """Whether its first argument is not 0 any more where it could not do it."""
+    """Whether it sets its first argument where it could not do its work."""
     repeated: frozenset[int] = frozenset()
-    """Positions of the steps that only rearrange rows, or work out shapes, whose work it does."""
+    """Positions of further steps whose work it does: those that only reshape rows, or work out shapes."""
     required: frozenset[tuple[int, int, int]] = frozenset()
-    """Values, and an axis of each, that have to be as long as one of (batch, tokens)."""
+    """(value, axis, axis of (batch, tokens)): that must be as long in a run as this."""
     rearranged: frozenset[int] = frozenset()
-    """Values that lie otherwise than the program has them: only other tasks can read them."""
-    hides_nan: bool = False
-    """Whether the steps put 0 where it makes something else that is no number."""
+    """Values whose layout is not the program's: only other tasks can read them."""
+    masks_nan: bool = False
+    """Whether the steps put 0 for NaN, and the task does not: a run with NaN goes to the steps."""
     arranged: RowStep | None = None
-    """Task that brings what it reads into a form, whose values have numbers below 0; others of the same do with it, too."""
+    """Task that quantizes or rearranges what it reads, whose values have numbers below 0; readers of the same share it."""
     by_columns: bool = False
     """Whether each thread makes some columns of all rows."""
     numbers: int = 0
-    """Of a second operand, beside a product's."""
+    """Elements of a weight that is not ``product``'s."""
     most_rows: int = 0
-    """With which its task is the right one; 0 for any number."""
-    apart: FusedSteps | None = None
-    """Its main steps as one step outside of sequences, where it is several."""
+    """Rows up to which the task is the right one; 0 for any number."""
+    unfused: FusedSteps | None = None
+    """Its main steps as one fused step outside of sequences, where it is several."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -118,7 +124,7 @@ class RowStep:
         return frozenset((*self.reads, *others, *scores))
 
     def over(self, views: RowViews) -> RowStep:
-        """The same, reading rows where they lie."""
+        """The same, reading rows of the values that reshapes are views of."""
         found = {index: views.rows(index) for index in self.reads}
         if all(own.value == index for index, own in found.items()):
             return self
@@ -333,7 +339,7 @@ def _skip_normalization(step: FusibleStep, program: FusibleProgram) -> RowStep |
     out, *others = step.outputs
     width = _width(program, x)
     has_shift = step.op_type == "SkipLayerNormalization"
-    arrays = [_vector(step, 2 + place, width, program) for place in range(len(vectors))]
+    arrays = [_vector(step, 2 + index, width, program) for index in range(len(vectors))]
     if any(index and array is None for index, array in zip(vectors, arrays, strict=True)) or any(others[:2]):
         return None
     scale, shift, bias = (*arrays, None, None)[:3] if has_shift else (*arrays[:1], None, *arrays[1:], None)[:3]
@@ -481,8 +487,8 @@ _MAKERS: dict[tuple[str, str], Callable[[FusibleStep, FusibleProgram], RowStep |
     **dict.fromkeys((("", "Gelu"), (MICROSOFT, "Gelu"), (MICROSOFT, "BiasGelu")), _activation("gelu")),
     (MICROSOFT, "FastGelu"): _activation("fast_gelu"),
     (MICROSOFT, "MultiHeadAttention"): _multi_head,
-    (MICROSOFT, "GroupQueryAttention"): _over_cache(cached_attention),
-    (MICROSOFT, "RotaryEmbedding"): _over_cache(rotation_of_rows),
+    (MICROSOFT, "GroupQueryAttention"): _over_cache(group_query_attention),
+    (MICROSOFT, "RotaryEmbedding"): _over_cache(rotary_embedding),
     (MICROSOFT, "QuickGelu"): _quick_gelu,
     ("", "Add"): _of_both("add_rows"),
     ("", "Mul"): _of_both("multiply_rows"),

@@ -14,8 +14,8 @@ MODULE = "rnn.layer_int8"
 GATES = 4
 COLUMNS_BYTES = 512
 """Of the columns' sums and scales of 16 units."""
-_TOGETHER = 4
-"""Numbers along K of which the processor adds up the products at once."""
+_K_STEP = 4
+"""Elements along K that one dot-product instruction adds up."""
 
 
 class QuantizedLstm(Layer, module=MODULE, tasks=("lstm_quantized", "lstm_quantized_team")):
@@ -41,13 +41,13 @@ class QuantizedLstm(Layer, module=MODULE, tasks=("lstm_quantized", "lstm_quantiz
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         panels, panel_row = self._panels(), LANES * self.gate_count
-        yield reads(self.recurrent_weights, panels * whole(self.hidden, _TOGETHER) * panel_row)
-        yield reads(self.input_weights, panels * whole(self.inputs, _TOGETHER) * panel_row)
+        yield reads(self.recurrent_weights, panels * whole(self.hidden, _K_STEP) * panel_row)
+        yield reads(self.input_weights, panels * whole(self.inputs, _K_STEP) * panel_row)
         yield from self._cells()
         yield reads(self.x, self.steps * self.batch * self.inputs * FLOAT)
         yield reads(self.recurrent_columns, panels * COLUMNS_BYTES)
         yield reads(self.input_columns, panels * COLUMNS_BYTES)
-        yield works(self.quantized_inputs, (self.steps * self.batch - 1) * self.input_row + whole(self.inputs, _TOGETHER))
+        yield works(self.quantized_inputs, (self.steps * self.batch - 1) * self.input_row + whole(self.inputs, _K_STEP))
         states = (threads - 1) * self.thread_state_bytes + (self.batch - 1) * self.state_row
-        yield works(self.quantized_states, states + whole(self.hidden, _TOGETHER))
+        yield works(self.quantized_states, states + whole(self.hidden, _K_STEP))
         yield from self._sequence(threads, writes_gates=True)

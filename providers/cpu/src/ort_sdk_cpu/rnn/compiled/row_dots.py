@@ -1,4 +1,4 @@
-"""Products of a few vectors with the rows of a matrix, for tasks that read each row once."""
+"""Products of a few vectors with the rows of a matrix in offset: a GEMV by four rows, for weights that are not packed."""
 
 from __future__ import annotations
 
@@ -10,42 +10,47 @@ __all__ = ["dots_of_rows"]
 
 
 @inner
-def _four_dots(rows: int, step: int, ahead: int, x: int, size: int, sums: int, sums_step: int) -> None:
-    """Products of a vector with four rows, ``step`` bytes apart; those ``ahead`` of them are asked for."""
+def _four_dots(rows: int, stride: int, ahead: int, x: int, size: int, sums: int, sums_stride: int) -> None:
+    """Dot products of a vector with four rows, ``stride`` bytes apart; rows ``ahead`` bytes on are prefetched.
+
+    Four sums, each with its own chain of multiply-adds, hide the latency of one.
+    """
     a, b, c, d = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole = size // 16 * 64
-    for place in range(0, whole, 64):
-        value, row = load_f32(x + place), rows + place
+    for offset in range(0, whole, 64):
+        value, row = load_f32(x + offset), rows + offset
         prefetch(row + ahead)
-        prefetch(row + ahead + step)
-        prefetch(row + ahead + 2 * step)
-        prefetch(row + ahead + 3 * step)
-        a, b = fused_multiply_add(load_f32(row), value, a), fused_multiply_add(load_f32(row + step), value, b)
-        c = fused_multiply_add(load_f32(row + 2 * step), value, c)
-        d = fused_multiply_add(load_f32(row + 3 * step), value, d)
-    rest = size % 16
-    if rest:
-        value, row = load_f32_first(x + whole, rest), rows + whole
-        a = fused_multiply_add(load_f32_first(row, rest), value, a)
-        b = fused_multiply_add(load_f32_first(row + step, rest), value, b)
-        c = fused_multiply_add(load_f32_first(row + 2 * step, rest), value, c)
-        d = fused_multiply_add(load_f32_first(row + 3 * step, rest), value, d)
+        prefetch(row + ahead + stride)
+        prefetch(row + ahead + 2 * stride)
+        prefetch(row + ahead + 3 * stride)
+        a, b = fused_multiply_add(load_f32(row), value, a), fused_multiply_add(load_f32(row + stride), value, b)
+        c = fused_multiply_add(load_f32(row + 2 * stride), value, c)
+        d = fused_multiply_add(load_f32(row + 3 * stride), value, d)
+    left = size % 16
+    if left:
+        value, row = load_f32_first(x + whole, left), rows + whole
+        a = fused_multiply_add(load_f32_first(row, left), value, a)
+        b = fused_multiply_add(load_f32_first(row + stride, left), value, b)
+        c = fused_multiply_add(load_f32_first(row + 2 * stride, left), value, c)
+        d = fused_multiply_add(load_f32_first(row + 3 * stride, left), value, d)
     write_f32(sums, reduce_add(a))
-    write_f32(sums + sums_step, reduce_add(b))
-    write_f32(sums + 2 * sums_step, reduce_add(c))
-    write_f32(sums + 3 * sums_step, reduce_add(d))
+    write_f32(sums + sums_stride, reduce_add(b))
+    write_f32(sums + 2 * sums_stride, reduce_add(c))
+    write_f32(sums + 3 * sums_stride, reduce_add(d))
 
 
 @inner
-def dots_of_rows(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_step: int) -> None:
-    """Products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them."""
-    step = size * 4
+def dots_of_rows(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_stride: int) -> None:
+    """Dot products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them."""
+    stride = size * 4
     if stop - start < 4:
         for row in range(start, stop):
             for vector in range(vectors):
-                _four_dots(rows + row * step, 0, 0, x + vector * step, size, sums + vector * sums_step + row * 4, 0)
+                _four_dots(rows + row * stride, 0, 0, x + vector * stride, size, sums + vector * sums_stride + row * 4, 0)
         return
     for block in range((stop - start + 3) // 4):
         row = min(start + 4 * block, stop - 4)
         for vector in range(vectors):
-            _four_dots(rows + row * step, step, 4 * step, x + vector * step, size, sums + vector * sums_step + row * 4, 4)
+            _four_dots(
+                rows + row * stride, stride, 4 * stride, x + vector * stride, size, sums + vector * sums_stride + row * 4, 4
+            )

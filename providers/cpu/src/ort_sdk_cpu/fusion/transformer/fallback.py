@@ -1,4 +1,4 @@
-"""Sequences that go in parts where rows or queries are many: what is for few of them as steps, and what lies between."""
+"""Sequences whose attention or GEMV tasks are for few rows: where a run has many, those go as kernels, others as sequences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from .sequence import RowSequence
 from .steps import RowStep
 
-__all__ = ["InParts", "Readers", "Tasks", "in_parts", "is_constant", "outputs_of"]
+__all__ = ["Readers", "SequenceWithFallback", "Tasks", "is_constant", "outputs_of", "with_fallback"]
 
 Readers = Mapping[int, Sequence[int]]
 Tasks = Mapping[tuple[int, ...], RowStep]
 """Positions of steps → the task that they are, in the order of their last."""
 Part = FusedSteps | FusibleStep
+
+IN_PARTS = "task_sequence_in_parts"
+"""Algorithm of runs that a sequence as a whole does not take."""
 
 
 def is_constant(program: FusibleProgram, index: int) -> bool:
@@ -34,13 +37,13 @@ def outputs_of(members: Tasks, positions: Sequence[int], readers: Readers) -> tu
     return tuple(sorted(index for index in written if not set(positions) >= set(readers.get(index, ()))))
 
 
-def in_parts(
+def with_fallback(
     whole: RowSequence, members: Tasks, inputs: Sequence[int], outputs: Sequence[int], program: FusibleProgram, scratch: Scratch
-) -> InParts:
-    """A sequence that goes in parts where it does not suit as a whole.
+) -> SequenceWithFallback:
+    """A sequence, and what computes the same where it does not take a run's arrays.
 
     Args:
-        whole: it.
+        whole: the sequence.
         members: its tasks.
         inputs: values that are given.
         outputs: values that are asked for.
@@ -55,29 +58,29 @@ def in_parts(
     ends |= {chain.positions[-1]: _chain(chain, program) for chain in chains.fused}
     parts: list[Part] = []
     for group in groups:
-        if group in alone or any(map(_is_apart, group.values())):
-            steps = [found for positions, step in group.items() for found in _apart(positions, step, program)]
+        if group in alone or any(map(_needs_fallback, group.values())):
+            steps = [found for positions, step in group.items() for found in _unfused(positions, step, program)]
             parts += [part for position, step in steps if (part := ends.get(position, step)) is not None]
         else:
-            parts.append(_part(group, program, scratch))
-    return InParts(whole, parts, inputs, outputs, program, is_complete=chains.is_complete)
+            parts.append(_part_of(group, program, scratch))
+    return SequenceWithFallback(whole, parts, inputs, outputs, program, is_complete=chains.is_complete)
 
 
-def _is_apart(step: RowStep) -> bool:
-    """Whether it attends a cache, is for few rows, or gives results that lie otherwise."""
+def _needs_fallback(step: RowStep) -> bool:
+    """Whether it attends a cache, is for few rows, or gives results in another layout."""
     return step.cache is not None or bool(step.rearranged or step.most_rows)
 
 
 def _is_as_fast_alone(positions: tuple[int, ...], step: RowStep) -> bool:
-    """Whether it is one step, and no product: nothing is gained by a sequence of such, which has one thread."""
-    return len(positions) == 1 and not (_is_apart(step) or step.product or step.repeated)
+    """Whether it is one step, and no GEMM: nothing is gained by a sequence of such, which has one thread."""
+    return len(positions) == 1 and not (_needs_fallback(step) or step.product or step.repeated)
 
 
 def _groups(members: Tasks) -> Iterator[Tasks]:
-    """Tasks that go apart, each alone, and those between them."""
+    """Tasks that need a fallback, each alone, and those between them."""
     group: dict[tuple[int, ...], RowStep] = {}
     for positions, step in members.items():
-        if not _is_apart(step):
+        if not _needs_fallback(step):
             group[positions] = step
             continue
         if group:
@@ -94,13 +97,13 @@ def _steps_of(groups: Sequence[Tasks], program: FusibleProgram) -> dict[int, Fus
 
 
 def _chain(chain: FusedSteps, program: FusibleProgram) -> FusedSteps:
-    """A chain whose steps go one by one where it is not worth it."""
+    """An element-wise chain whose steps go one by one where it is not worth it."""
     steps = [program.steps[position] for position in chain.positions]
-    return replace(chain, kernel=InParts(chain.kernel, steps, chain.inputs, chain.outputs, program))
+    return replace(chain, kernel=SequenceWithFallback(chain.kernel, steps, chain.inputs, chain.outputs, program))
 
 
-def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSteps:
-    """Some tasks as a sequence of their own, which gives whatever other steps read."""
+def _part_of(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+    """Some tasks as a sequence of their own, which gives all that other steps read."""
     positions = tuple(sorted(position for own in members for position in own))
     made = {index for step in members.values() for index in step.outputs}
     known = {index for step in members.values() for index, *_ in step.required if index}
@@ -109,21 +112,21 @@ def _part(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSte
     return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, program, scratch), inputs, outputs)
 
 
-def _apart(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -> Iterator[tuple[int, Part]]:
-    """The steps of a task one by one, but for those that are one, with their positions."""
-    one = () if task.apart is None else task.apart.positions
+def _unfused(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -> Iterator[tuple[int, Part]]:
+    """The steps of a task one by one, but for those that are fused, with their positions."""
+    one = () if task.unfused is None else task.unfused.positions
     for position in sorted(task.repeated.union(positions)):
-        if task.apart is not None and position == one[-1]:
-            yield position, task.apart
+        if task.unfused is not None and position == one[-1]:
+            yield position, task.unfused
         elif position not in one:
             yield position, program.steps[position]
 
 
-class InParts:
-    """Steps among which some attend caches, or are for few rows: all at once where rows and queries are few, else in parts.
+class SequenceWithFallback:
+    """Steps of which some attend caches, or are for few rows: all at once where rows and queries are few, else part by part.
 
     Args:
-        whole: all of them, with ``compute``.
+        whole: computes all of them, or gives ``NotImplemented``.
         parts: in order.
         inputs: values that are given.
         outputs: values that are asked for.
@@ -143,17 +146,21 @@ class InParts:
     ) -> None:
         self._whole, self._parts, self._inputs, self._outputs = whole, parts, inputs, outputs
         self.is_complete = is_complete
-        last = {index: place for place, part in enumerate(parts) for index in part.inputs}
+        self.algorithm: str | None = None
+        """The one used last."""
+        last = {index: position for position, part in enumerate(parts) for index in part.inputs}
         made, read = {index for part in parts for index in part.outputs}, set(last)
         self._constants = {index: program.values[index].constant for index in read if is_constant(program, index)}
         self._read_last = [
-            [index for index in sorted(made.difference(outputs, (0,))) if last.get(index) == place] for place in range(len(parts))
+            [index for index in sorted(made.difference(outputs, (0,))) if last.get(index) == position]
+            for position in range(len(parts))
         ]
         """For each part, what the others before it made that none behind it reads."""
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` for what a part cannot."""
         result = self._whole.compute(*inputs)
+        self.algorithm = IN_PARTS if result is NotImplemented else getattr(self._whole, "algorithm", None)
         if result is not NotImplemented:
             return result
         values: dict[int, Any] = {0: None, **self._constants, **dict(zip(self._inputs, inputs, strict=True))}
