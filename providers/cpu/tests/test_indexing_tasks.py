@@ -106,7 +106,7 @@ def test_an_index_out_of_range_names_the_node_and_harms_nothing(op_type, wrong):
 def a_team_for_few_elements(monkeypatch):
     monkeypatch.setattr("ort_sdk_cpu.platform.libraries.thread_count", lambda: 3)
     monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.ELEMENTS_PER_THREAD", 1)
-    monkeypatch.setattr("ort_sdk_cpu.movement.gather.MAX_TAKEN", 0)
+    monkeypatch.setattr("ort_sdk_cpu.movement.select.MAX_TAKEN", 0)
 
 
 @pytest.mark.usefixtures("a_team_for_few_elements")

@@ -16,6 +16,7 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 from ort_sdk_cpu.platform import libraries
 
@@ -79,18 +80,19 @@ def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
     write = written(compute)
     by_call = written(directly(_call_of(task), compute))
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[Algorithm, Writer]:
         x = inputs[0]
         if not task.takes(x):
-            return write
+            return Algorithm.NUMPY, write
         ranks = _ranks_of(task)
         if ranks is None:
-            return _ModelWriter(task, x, len(outputs), write)
+            return task.algorithm, _ModelWriter(task, x, len(outputs), write)
         is_bound = x.dtype == np.float64 and len(x) * task.features * 4 <= MAX_RANKED_BYTES
-        return _RankedWriter(task, ranks, x, len(outputs), write) if is_bound else by_call
+        return task.algorithm, _RankedWriter(task, ranks, x, len(outputs), write) if is_bound else by_call
 
-    make.task = task  # type: ignore[attr-defined]
-    return make
+    maker = SelectingMaker(make)
+    maker.task = task  # type: ignore[attr-defined]
+    return maker
 
 
 class _ModelWriter(TaskWriter):

@@ -15,6 +15,7 @@ from ort_sdk_cpu.platform import libraries
 
 from .arguments import linear, trees
 from .arguments.scores import ScoredRows
+from .select import Algorithm
 from .tree_layout import Ranks, TreeTable
 
 __all__ = ["TRANSFORMS", "LinearTask", "Model", "ScoredModel", "TreeTask"]
@@ -44,6 +45,7 @@ class ScoredModel:
         targets: scores of a row.
     """
 
+    algorithm: Algorithm
     module: str
     task: str
     arguments: type[ScoredRows]
@@ -89,6 +91,7 @@ class ScoredModel:
 class LinearTask(ScoredModel):
     """A linear classifier."""
 
+    algorithm = Algorithm.LINEAR
     module, task, arguments = linear.MODULE, "linear", linear.LinearModel
 
     def __init__(self, model: LinearClassifier) -> None:
@@ -115,6 +118,7 @@ class TreeTask(ScoredModel):
         table = TreeTable(model.sums, model.base, nodes.splits.astype(np.float32) if ranks is None else ranks.of_nodes)
         super().__init__(model, _decision_of(model), table.base.size)
         self.features, self.ranks = nodes.feature_count, ranks
+        self.algorithm = Algorithm.WALK if ranks is None else Algorithm.WALK_RANKS
         self.own_words = (
             *(table.nodes, table.roots, table.starts, table.votes, table.base),
             *(table.roots.size, _AGGREGATES[model.sums.aggregate], table.ways, table.leaf_votes, table.flags),

@@ -14,15 +14,15 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
 from ort_sdk_cpu.kernel.copy import MAX_PLACES, WORD, CopyWriter, Runs, addresses_of, element_runs, moving
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
 from .arguments.gather_scatter import MODULE
 from .arguments.gather_scatter import Gather as GatherSlices
+from .select import GatherAlgorithm, GatherProblem, select_gather
 
-__all__ = ["even_stride", "indexing_words", "taken", "taking"]
+__all__ = ["even_stride", "taken", "taking"]
 
-MAX_TAKEN = 1 << 16
-"""Elements up to which a thread of its own takes them as fast as NumPy."""
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -33,11 +33,18 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
     # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
     unsigned = {4: np.uint32, 8: np.uint64}
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        data, indices = inputs
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[GatherAlgorithm, Writer]:
+        (data, indices), out = inputs, outputs[0]
         is_one = indices.ndim == 0 and 1 in info.constants
-        if is_one and -data.shape[axis] <= indices < data.shape[axis]:
-            return _slice_at(int(indices), axis % data.ndim)
+        is_known = is_one and bool(-data.shape[axis] <= indices < data.shape[axis])
+        problem = GatherProblem(_slice_bytes(data, axis), out.size, threads_for(out.size), is_known)
+        algorithm = select_gather(problem)
+        if algorithm is GatherAlgorithm.SLICE:
+            return algorithm, _slice_at(int(indices), axis % data.ndim)
+        runs = functools.partial(taken, axis)
+        if algorithm is GatherAlgorithm.TEAM and is_worth_a_task(out.size, MODULE, "gather"):
+            task = _team_writer(axis, compute, data, indices, problem.threads)
+            return algorithm, moving(info, task, runs, task.fixed)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
             # mode="raise" goes through a buffer as large as the output; checked indices need none.
@@ -50,26 +57,21 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        task = _taking_many(axis, compute, data, indices, outputs[0])
-        if task is not None:
-            return moving(info, task, functools.partial(taken, axis), task.fixed)
-        return moving(info, write, functools.partial(taken, axis), functools.partial(taking, axis, compute))
+        return GatherAlgorithm.NUMPY, moving(info, write, runs, functools.partial(taking, axis, compute))
 
-    return make
+    return SelectingMaker(make)
 
 
-def _taking_many(
-    axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
-) -> CheckedWriter | None:
-    """The task for so many elements that a team takes them sooner than NumPy; None for fewer, for one thread, and for bytes."""
-    words, left = divmod(math.prod(data.shape[axis:][1:]) * data.itemsize, WORD)
-    threads = threads_for(out.size)
-    if left or threads == 1 or out.size <= MAX_TAKEN or not is_worth_a_task(out.size, MODULE, "gather"):
-        return None
-    before, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
-    sizes = (indices.itemsize, limit, indices.size, before, words, indices.itemsize, -limit)
-    arguments = GatherSlices(0, Operand(0), Operand(1), Operand(2), *sizes)
-    return CheckedWriter(MODULE, "gather", arguments, compute, threads)
+def _slice_bytes(data: HostArray, axis: int) -> int:
+    slice_size: int = math.prod(data.shape[axis:][1:])
+    return slice_size * data.itemsize
+
+
+def _team_writer(axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, threads: int) -> CheckedWriter:
+    """The task on several threads."""
+    outer, limit = math.prod(data.shape[: axis % data.ndim]), data.shape[axis]
+    sizes = (indices.itemsize, limit, indices.size, outer, _slice_bytes(data, axis) // WORD, indices.itemsize, -limit)
+    return CheckedWriter(MODULE, "gather", GatherSlices(0, Operand(0), Operand(1), Operand(2), *sizes), compute, threads)
 
 
 def taking(
@@ -85,14 +87,20 @@ def taking(
         out: what is written.
         least: smallest index there may be; None for minus the axis's size.
     """
-    words, stride = indexing_words([data, indices, out], math.prod(data.shape[axis:][1:]), "gather"), even_stride(indices)
-    if not words or stride is None:
+    stride, slice_bytes = even_stride(indices), _slice_bytes(data, axis)
+    problem = GatherProblem(
+        *(slice_bytes, out.size, 1),
+        stays=True,
+        is_contiguous=all(array.flags.c_contiguous and array.size for array in (data, out)),
+        has_even_indices=stride is not None and indices.dtype in {_INT32, _INT64},
+    )
+    if select_gather(problem) is not GatherAlgorithm.TASK or not is_worth_a_task(out.size, MODULE, "gather"):
         return None
     from ort_sdk_cpu.jit.task import TaskCall
 
-    sizes = (indices.itemsize, data.shape[axis], indices.size, math.prod(data.shape[: axis % data.ndim]), words, stride)
-    lowest = -data.shape[axis] if least is None else least
-    task = TaskCall(MODULE, "gather", GatherSlices(0, data, indices, out, *sizes, lowest))
+    outer, lowest = math.prod(data.shape[: axis % data.ndim]), -data.shape[axis] if least is None else least
+    sizes = (indices.itemsize, data.shape[axis], indices.size, outer, slice_bytes // WORD, stride, lowest)
+    task = TaskCall(MODULE, "gather", GatherSlices.of_words((0, data, indices, out, *sizes)))
     return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
 
@@ -108,22 +116,6 @@ def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Run
 def _slice_at(index: int, axis: int) -> Writer:
     place = (*[slice(None)] * axis, index, ...)
     return CopyWriter(lambda data, _indices, out: [(out, data[place])])
-
-
-def indexing_words(arrays: Sequence[HostArray], slice_size: int, task: str) -> int:
-    """Words of 4 bytes of a slice that a task takes from data at indices; 0 where it cannot, or gains nothing.
-
-    Args:
-        arrays: data, indices and output.
-        slice_size: elements of a slice.
-        task: of ``movement.gather_scatter``.
-    """
-    data, indices, out = arrays
-    size = slice_size * data.itemsize
-    is_plain = all(array.flags.c_contiguous and array.size for array in (data, out)) and indices.dtype in {_INT32, _INT64}
-    if not is_plain or size % WORD or out.size > MAX_TAKEN or not is_worth_a_task(out.size, MODULE, task):
-        return 0
-    return size // WORD
 
 
 def even_stride(array: HostArray) -> int | None:

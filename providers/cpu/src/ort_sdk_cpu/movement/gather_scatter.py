@@ -14,7 +14,8 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
-from ort_sdk_cpu.kernel.copy import MAX_PLACES, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
+from ort_sdk_cpu.kernel.copy import MAX_PLACES, WORD, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
 from .arguments.gather_scatter import (
@@ -28,8 +29,8 @@ from .arguments.gather_scatter import (
     ScatterNd,
     TakeAlongAxis,
 )
-from .gather import indexing_words
 from .gather_eager import INDEXING, direct_indexing
+from .select import MAX_TAKEN, GatherElementsAlgorithm, select_gather_elements
 
 __all__: list[str] = []
 
@@ -73,8 +74,11 @@ class _Places:
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
     ) -> Callable[[], Any] | None:
         """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
-        words = indexing_words([data, indices, out], 1, "gather_elements") if indices.flags.c_contiguous else 0
-        if not words:
+        arrays, words = (data, indices, out), out.itemsize // WORD
+        is_plain = all(array.flags.c_contiguous and array.size for array in arrays) and indices.dtype in {INT32, INT64}
+        if not is_plain or out.itemsize % WORD or out.size > MAX_TAKEN:
+            return None
+        if not is_worth_a_task(out.size, MODULE, "gather_elements"):
             return None
         from ort_sdk_cpu.jit.task import TaskCall
 
@@ -117,10 +121,10 @@ def _axis(info: KernelInfo, rank: int) -> int:
 def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
     """An element for each index."""
 
-    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> tuple[GatherElementsAlgorithm, Writer]:
         data, indices = inputs
         if not indices.size:
-            return copied(compute)
+            return GatherElementsAlgorithm.OFFSETS, copied(compute)
         places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
@@ -136,22 +140,21 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
 
         task = _taking_along(data, indices, _axis(info, data.ndim), compute)
         if task is None:
-            return moving(info, write, runs, functools.partial(places.taking, compute))
-        return moving(info, task, runs, task.fixed)
+            return GatherElementsAlgorithm.OFFSETS, moving(info, write, runs, functools.partial(places.taking, compute))
+        return GatherElementsAlgorithm.ALONG_AXIS, moving(info, task, runs, task.fixed)
 
-    return make
+    return SelectingMaker(make)
 
 
 def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Callable[..., Any]) -> CheckedWriter | None:
     """The task where the data has no more columns than the indices; None for other arrays, and for bytes."""
-    rest = [other for other in range(data.ndim) if other != axis]
-    is_whole = indices.ndim == data.ndim and all(data.shape[other] == indices.shape[other] for other in rest)
-    words, left = divmod(data.itemsize, 4)
-    is_plain = is_whole and indices.dtype in {INT32, INT64} and words in {1, 2} and not left
-    if not is_plain or not is_worth_a_task(indices.size, MODULE, "take_along_axis"):
+    has_plain_indices = indices.dtype in {INT32, INT64}
+    algorithm = select_gather_elements(data.shape, indices.shape, axis, data.itemsize, has_plain_indices=has_plain_indices)
+    is_along_axis = algorithm is GatherElementsAlgorithm.ALONG_AXIS
+    if not is_along_axis or not is_worth_a_task(indices.size, MODULE, "take_along_axis"):
         return None
     sizes = (math.prod(data.shape[:axis]), data.shape[axis], indices.shape[axis], math.prod(data.shape[axis + 1 :]))
-    arguments = TakeAlongAxis(0, Operand(0), Operand(1), Operand(2), indices.itemsize, *sizes, words)
+    arguments = TakeAlongAxis(0, Operand(0), Operand(1), Operand(2), indices.itemsize, *sizes, data.itemsize // WORD)
     return CheckedWriter(MODULE, "take_along_axis", arguments, compute, threads_for(indices.size * TAKEN_WORK))
 
 

@@ -17,10 +17,12 @@ from ort_sdk_cpu.kernel.copy import (
     CopyWriter,
     Pairs,
 )
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 
 from .arguments.where import MODULE as WHERE
 from .arguments.where import Where
+from .select import WhereAlgorithm, select_where
 
 __all__: list[str] = []
 
@@ -85,12 +87,8 @@ def viewing(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bindable
     return _Viewing(kernel, make_writer)
 
 
-_CHOSEN_SIZES = frozenset({1, 2, 4, 8})
-"""Bytes of elements that a task chooses among."""
 _FEW_BYTES = 4
 """Bytes that take as long as an element of a few instructions."""
-_MOST_REPEATED = 1 << 20
-"""Elements up to which a condition with fewer is kept once for each."""
 
 
 @bindable("Where", any_type=True, elementwise=True)
@@ -101,28 +99,24 @@ def where(_info: KernelInfo, _compute: Any) -> MakeWriter:
         np.copyto(out, y)
         np.copyto(out, x, where=condition)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        condition, *sources = inputs
-        out = outputs[0]
-        ones = [int(source.size == 1) for source in sources]
-        are_whole = all(source.size == 1 or source.shape == out.shape for source in sources)
-        if not are_whole or out.itemsize not in _CHOSEN_SIZES or not is_worth_a_task(out.size, WHERE, "where"):
-            return write
-        threads = threads_for(out.nbytes // _FEW_BYTES)
-        arguments = Where(Operand(0), Operand(1), Operand(2), Operand(3), out.size, out.itemsize, *ones)
-        task = TaskWriter(WHERE, "where", arguments, write, threads)
-        if condition.shape == out.shape:
-            return task
-        return _SpreadChoice(task, out.shape) if out.size <= _MOST_REPEATED else write
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[WhereAlgorithm, Writer]:
+        (condition, x, y), out = inputs, outputs[0]
+        algorithm = select_where(condition.shape, x.shape, y.shape, out.shape, out.itemsize)
+        if algorithm is WhereAlgorithm.NUMPY or not is_worth_a_task(out.size, WHERE, "where"):
+            return WhereAlgorithm.NUMPY, write
+        scalars = (int(x.size == 1), int(y.size == 1))
+        arguments = Where(Operand(0), Operand(1), Operand(2), Operand(3), out.size, out.itemsize, *scalars)
+        task = TaskWriter(WHERE, "where", arguments, write, threads_for(out.nbytes // _FEW_BYTES))
+        return algorithm, task if algorithm is WhereAlgorithm.TASK else _BroadcastWhere(task, out.shape)
 
-    return make
+    return SelectingMaker(make)
 
 
-class _SpreadChoice:
-    """A writer that chooses by a condition with fewer elements, which it repeats first. For one thread at a time.
+class _BroadcastWhere:
+    """A writer that broadcasts the condition first. For one thread at a time.
 
     Args:
-        write: chooses by a condition for each element.
+        write: the task, for a condition of each element.
         shape: of the output.
     """
 
@@ -136,10 +130,10 @@ class _SpreadChoice:
 
     def fixed(self, condition: HostArray, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
-        choose = self._write.fixed(self._conditions, *arrays)
+        select = self._write.fixed(self._conditions, *arrays)
         repeated = np.broadcast_to(condition, self._conditions.shape)
         repeat = CopyWriter(lambda source, target: [(target, source)]).fixed(repeated, self._conditions)
-        return None if choose is None else in_turn([repeat, choose])
+        return None if select is None else in_turn([repeat, select])
 
 
 @bindable("Expand", any_type=True)

@@ -13,11 +13,13 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.eager import eager_calls_in
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
 from .arguments.rows import MODULE, Normalization, Softmax
+from .select import SoftmaxAlgorithm, SoftmaxProblem
 from .softmax_axis import softmax_axis_writer
 
 __all__ = ["softmax_last"]
@@ -43,16 +45,19 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
     is_flattened, scratch = info.since_version < 13, scratch_of(info)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[SoftmaxAlgorithm, Writer]:
         shape = outputs[0].shape
         first = axis + len(shape) if axis < 0 else axis
         if 0 in shape:
-            return lambda x, out: np.copyto(out, compute(x))
-        if not is_flattened and math.prod(shape[first + 1 :]) > 1:
-            return softmax_axis_writer(inputs[0], outputs[0], first, lambda x, out: softmax_along(x, out, first))
-        return contiguous_first(_softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), outputs[0]), inputs[0], scratch)
+            return SoftmaxAlgorithm.NUMPY, copied(compute)
+        x, out = inputs[0], outputs[0]
+        problem = SoftmaxProblem(shape, first, is_flattened, x.strides, out.strides, are_floats([x, out]))
+        if not problem.is_of_rows:
+            return softmax_axis_writer(problem, out, lambda x, out: softmax_along(x, out, first))
+        algorithm, writer = _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), out)
+        return algorithm, contiguous_first(writer, x, scratch)
 
-    return make
+    return SelectingMaker(make)
 
 
 @bindable("BiasSoftmax", domain="com.microsoft")
@@ -70,7 +75,7 @@ def bias_softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         groups = max(bias.size // max(width, 1), 1)
         layout = (groups, rows // groups, width) if is_inner else (rows // groups, groups, width)
         bias_layout = (groups, 1, width) if is_inner else (1, groups, width)
-        write_rows = _softmax_rows(rows, width, outputs[0])
+        _, write_rows = _softmax_rows(rows, width, outputs[0])
 
         def write(data: HostArray, bias: HostArray, out: HostArray) -> None:
             total = scratch.array("biased", layout, out.dtype)
@@ -115,8 +120,8 @@ def _row_sums(x: HostArray) -> HostArray:
     return sums
 
 
-def _softmax_rows(rows: int, width: int, example: HostArray) -> Writer:
-    """``write(x, out)`` for contiguous outputs like the example."""
+def _softmax_rows(rows: int, width: int, example: HostArray) -> tuple[SoftmaxAlgorithm, Writer]:
+    """The algorithm, and ``write(x, out)`` for contiguous outputs like the example."""
     blocks = _row_blocks(rows, width)
 
     def write(x: HostArray, out: HostArray) -> None:
@@ -125,8 +130,9 @@ def _softmax_rows(rows: int, width: int, example: HostArray) -> Writer:
             softmax_last(source[block], target[block])
 
     if not is_worth_a_task(rows * width, MODULE, "softmax") or not are_floats([example]):
-        return write
-    return TaskWriter(MODULE, "softmax", Softmax(Operand(0), Operand(1), rows, width), write, threads_for(rows * width))
+        return SoftmaxAlgorithm.NUMPY, write
+    task = TaskWriter(MODULE, "softmax", Softmax(Operand(0), Operand(1), rows, width), write, threads_for(rows * width))
+    return SoftmaxAlgorithm.ROWS, task
 
 
 def _standardize(x: HostArray, out: HostArray, epsilon: float) -> None:

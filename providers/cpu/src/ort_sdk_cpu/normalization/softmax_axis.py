@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import copy_elements
-from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
 from .arguments.softmax_axis import MODULE, SoftmaxAxis
 from .select import OUTER_AXES, SoftmaxAlgorithm, SoftmaxAxisLayout, SoftmaxProblem, select_softmax, softmax_axis_layout
@@ -21,34 +22,32 @@ EXPONENTIAL_WORK = 4
 """Elements of a few instructions each that one of a softmax takes as long as."""
 
 
-def softmax_axis_writer(x: HostArray, out: HostArray, axis: int, otherwise: Writer) -> Writer:
-    """A writer for arrays of these layouts; ``otherwise`` where the task cannot do it.
+def softmax_axis_writer(problem: SoftmaxProblem, out: HostArray, otherwise: Writer) -> tuple[SoftmaxAlgorithm, Writer]:
+    """The algorithm, and a writer for arrays of the problem's layouts; ``otherwise`` where the task cannot do it.
 
     Args:
-        x: of the shape and layout to expect.
-        out: the same.
-        axis: from 0, not the last.
+        problem: along an axis that others follow.
+        out: an array like the output.
         otherwise: writes any arrays.
     """
-    if not is_worth_a_task(x.size):
-        return otherwise
-    problem = SoftmaxProblem(x.shape, axis, False, x.strides, out.strides, are_floats([x, out]))
+    if not is_worth_a_task(out.size):
+        return SoftmaxAlgorithm.NUMPY, otherwise
     algorithm = select_softmax(problem)
     if algorithm is SoftmaxAlgorithm.COPY_AND_AXIS:
-        return _CopyingWriter(out, axis, otherwise)
+        return algorithm, _CopyingWriter(problem, out, otherwise)
     layout = softmax_axis_layout(problem)
     if algorithm is not SoftmaxAlgorithm.AXIS or layout is None:
-        return otherwise
-    return _AxisWriter(layout, x, out, axis, otherwise)
+        return SoftmaxAlgorithm.NUMPY, otherwise
+    return algorithm, _AxisWriter(problem, layout, otherwise)
 
 
 class _CopyingWriter:
     """Copies its input to the output's layout first, large ones by a task."""
 
-    def __init__(self, out: HostArray, axis: int, otherwise: Writer) -> None:
+    def __init__(self, problem: SoftmaxProblem, out: HostArray, otherwise: Writer) -> None:
         self._staged = np.empty_like(out)
-        self._write = softmax_axis_writer(self._staged, out, axis, otherwise)
-        self.algorithm = SoftmaxAlgorithm.COPY_AND_AXIS.value
+        staged = SoftmaxProblem(problem.shape, problem.axis, False, self._staged.strides, out.strides, problem.is_float32)
+        _, self._write = softmax_axis_writer(staged, out, otherwise)
 
     def __call__(self, x: HostArray, out: HostArray) -> None:
         """Write the output."""
@@ -57,15 +56,15 @@ class _CopyingWriter:
 
 
 class _AxisWriter:
-    def __init__(self, layout: SoftmaxAxisLayout, x: HostArray, out: HostArray, axis: int, otherwise: Writer) -> None:
+    def __init__(self, problem: SoftmaxProblem, layout: SoftmaxAxisLayout, otherwise: Writer) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        sizes = (x.shape[axis], x.strides[axis], out.strides[axis], *layout.outer[-OUTER_AXES:], layout.inner)
+        axis, elements = problem.axis, math.prod(problem.shape)
+        sizes = (problem.shape[axis], problem.strides[axis], problem.out_strides[axis], *layout.outer[-OUTER_AXES:], layout.inner)
         strides = (*layout.x_outer_strides[-OUTER_AXES:], *layout.out_outer_strides[-OUTER_AXES:])
-        threads = threads_for(EXPONENTIAL_WORK * x.size)
-        self._call = TaskCall(MODULE, "softmax_axis", SoftmaxAxis.of_words((None, None, *sizes, *strides)), threads)
-        self._strides, self._otherwise = (x.strides, out.strides), otherwise
-        self.algorithm = SoftmaxAlgorithm.AXIS.value
+        arguments = SoftmaxAxis.of_words((None, None, *sizes, *strides))
+        self._call = TaskCall(MODULE, "softmax_axis", arguments, threads_for(EXPONENTIAL_WORK * elements))
+        self._strides, self._otherwise = (problem.strides, problem.out_strides), otherwise
 
     def __call__(self, x: HostArray, out: HostArray) -> None:
         """Write the output."""

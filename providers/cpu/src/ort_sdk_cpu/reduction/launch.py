@@ -29,18 +29,20 @@ class TaskReduction:
     """Whether the result is the root of that."""
 
 
-def reduction_writer(reduction: TaskReduction, layout: ReduceLayout, x: HostArray, out: HostArray, otherwise: Writer) -> Writer:
-    """A writer for arrays of these layouts; ``otherwise`` for others, and where a task is not worth loading.
+def reduction_writer(
+    reduction: TaskReduction, layout: ReduceLayout, x: HostArray, out: HostArray, otherwise: Writer
+) -> Writer | None:
+    """A writer for arrays of these layouts; None where a task is not worth loading.
 
     Args:
         reduction: what is computed.
         layout: of the arrays.
         x: of the shape and layout to expect.
         out: with or without the axes that are reduced.
-        otherwise: writes any arrays.
+        otherwise: writes arrays of other layouts.
     """
     call = _call(reduction, layout, x)
-    return otherwise if call is None else _ReductionWriter(call, x, out, otherwise)
+    return None if call is None else _ReductionWriter(call, x, out, otherwise)
 
 
 def reduction_call(reduction: TaskReduction, x: HostArray, axes: Sequence[int], out: HostArray) -> ReductionCall | None:
@@ -75,7 +77,6 @@ class ReductionCall:
     def __init__(self, reduction: TaskReduction, layout: ReduceLayout, task: str, elements: int) -> None:
         from ort_sdk_cpu.jit.task import TaskCall
 
-        self.algorithm = layout.algorithm.value
         numbers = (reduction.factor, reduction.divisor, int(reduction.has_root))
         self._call = TaskCall(MODULE, task, Reduce.of_words((0, 0, *layout.words, *numbers)), threads_for(elements))
 
@@ -97,7 +98,6 @@ class ReductionCall:
 class _ReductionWriter:
     def __init__(self, call: ReductionCall, x: HostArray, out: HostArray, otherwise: Writer) -> None:
         self._call, self._strides, self._otherwise = call, (x.strides, out.strides), otherwise
-        self.algorithm = call.algorithm
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""

@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
@@ -71,25 +72,24 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
     given, keepdims = info.attribute("axes", None), bool(info.attribute("keepdims", 1))
     noop, scratch = bool(info.attribute("noop_with_empty_axes", 0)), scratch_of(info)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[ReduceAlgorithm, Writer]:
         x, axes_input = (*inputs, None)[:2]
         axes = given if axes_input is None else axes_input.tolist()
         if x.size == 0 or x.ndim == 0 or (not axes and noop):
-            return copied(compute)
+            return ReduceAlgorithm.NUMPY, copied(compute)
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
         problem = _problem(reduction, x, over, outputs[0])
         algorithm, layout = select_reduce(problem)
         if algorithm is ReduceAlgorithm.COPY:
-            return CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
-        is_by_slices = select_numpy(problem) is ReduceAlgorithm.SLICES
-        run = (_by_slices if is_by_slices else _by_numpy)(reduction, x, over, keepdims=keepdims, scratch=scratch)
-        written = _finished(run, reduction, problem.count)
+            return algorithm, CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
+        otherwise = select_numpy(problem)
+        by_numpy = _by_slices if otherwise is ReduceAlgorithm.SLICES else _by_numpy
+        written = _finished(by_numpy(reduction, x, over, keepdims=keepdims, scratch=scratch), reduction, problem.count)
         task = None if layout is None else _as_task(reduction, problem.count)
-        if layout is None or task is None:
-            return written
-        return reduction_writer(task, layout, x, outputs[0], written)
+        writer = None if layout is None or task is None else reduction_writer(task, layout, x, outputs[0], written)
+        return (otherwise, written) if writer is None else (algorithm, writer)
 
-    return make
+    return SelectingMaker(make)
 
 
 @made_by(*KINDS)
@@ -106,13 +106,14 @@ def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
     find = np.argmax if info.op_type == "ArgMax" else np.argmin
     axis, keepdims = info.attribute("axis", 0), bool(info.attribute("keepdims", 1))
 
-    def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[ArgMaxAlgorithm, Writer]:
         x = inputs[0]
         if not x.ndim or not x.size:
-            return copied(compute)
-        return _Finding(find, axis, keepdims=keepdims)
+            return ArgMaxAlgorithm.NUMPY, copied(compute)
+        finding = _Finding(find, axis, keepdims=keepdims)
+        return finding.algorithm(x, outputs[0]), finding
 
-    return make
+    return SelectingMaker(make)
 
 
 class _Finding:
@@ -142,6 +143,10 @@ class _Finding:
         call.point(ArgMax.x, x)
         call.point(ArgMax.out, out)
         return call.kept(x, out)
+
+    def algorithm(self, x: HostArray, out: HostArray) -> ArgMaxAlgorithm:
+        """The algorithm for such arrays."""
+        return ArgMaxAlgorithm.NUMPY if self._sizes(x, out) is None else ArgMaxAlgorithm.TASK
 
     def _call(self, sizes: tuple[int, int, int]) -> TaskCall:
         from ort_sdk_cpu.jit.task import TaskCall

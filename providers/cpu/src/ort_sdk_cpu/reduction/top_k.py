@@ -11,6 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
 
@@ -68,15 +69,16 @@ def top_k(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     count_of_inputs = len(info.inputs)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[TopKAlgorithm, Writer]:
         x, *k = inputs
         count = selection.count(k)
         if not selection.takes(x, count) or (k and 1 not in info.constants):
-            return write
-        return _SelectionWriter(selection, x, count, count_of_inputs, len(outputs), write)
+            return TopKAlgorithm.SORT, write
+        return TopKAlgorithm.HEAP, _SelectionWriter(selection, x, count, count_of_inputs, len(outputs), write)
 
-    make.selection = selection  # type: ignore[attr-defined]
-    return make
+    maker = SelectingMaker(make)
+    maker.selection = selection  # type: ignore[attr-defined]
+    return maker
 
 
 class _SelectionWriter(TaskWriter):
