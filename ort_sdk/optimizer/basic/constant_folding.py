@@ -17,7 +17,7 @@ from ort_sdk.graph.shape_inference import Contents, infer_shapes
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.optimizer.transformer import TransformerContext
 
-from .control_flow.inline_branch import inline_constant_branch
+from .inline_branch import inline_constant_branch
 
 __all__ = ["ConstantFolding"]
 

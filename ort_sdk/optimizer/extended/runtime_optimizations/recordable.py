@@ -39,12 +39,13 @@ ACTIONS: dict[str, frozenset[str]] = {
 """ORT's optimizers that make records → the actions they know."""
 
 
-_MODULES = {QDQ: ".qdq_fusion", NBITS: ".nbits.dq_matmul_fusion", CONV: ".conv_activation_fusion"}
+_MODULES = {QDQ: "qdq.qdq_fusion", NBITS: "nbits.dq_matmul_fusion", CONV: "activation.conv_activation_fusion"}
 
 
 def recordable_passes() -> dict[str, FusionPass]:
     """Our passes that do what ORT's optimizers do, by their names."""
-    return {name: getattr(importlib.import_module(module, __package__), name)() for name, module in _MODULES.items()}
+    package = __package__.rpartition(".")[0]
+    return {name: getattr(importlib.import_module(f"{package}.{module}"), name)() for name, module in _MODULES.items()}
 
 
 def optimizer_of(pass_name: str) -> str:

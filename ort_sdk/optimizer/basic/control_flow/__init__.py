@@ -1,1 +1,0 @@
-"""Control flow: constant branches, and what does not change in loops."""

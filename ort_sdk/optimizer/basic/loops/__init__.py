@@ -1,0 +1,1 @@
+"""Loops: values that do not change in them."""
