@@ -1,7 +1,7 @@
-"""Convolutions of volumes with one filter per channel, on channels-last data.
+"""Depthwise 3-D convolutions on NDHWC data.
 
-An output's row is under rows of taps from several planes. A panel of their lines is copied with zeros around it, into places of
-their own for each plane of taps, where they stay until no window of the rows that follow reads them any more.
+A row of the output is under rows of taps of several planes. A panel of their lines is copied with zeros around it into a ring for
+each plane of taps, where it stays until no window of the rows that follow reads it any more.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd.memory import write_i64
 
-from .separable import PIXEL, convolve_row, copy_part, prepare, work_places
+from .separable import PIXEL, convolve_row, copy_part, prepare, work_addresses
 
 __all__ = ["depthwise_3d"]
-
-_DEPTH, _OUT_DEPTH, _TAPS, _STEP, _DILATION, _BEFORE = 52, 53, 54, 55, 56, 57
 
 
 @inner
@@ -36,7 +34,7 @@ def _slots(args: Depthwise3d) -> int:
 
 @inner
 def _copy_lines(args: Depthwise3d, plane: int, first: int, stop: int, panel: int, lines: int) -> None:
-    """A panel of some lines of a plane, each into the place of the one that is no more needed."""
+    """A panel of some lines of a plane, each into the slot of the ring whose line is no more needed."""
     row, line = args.width * args.channels * 4, args.line * PIXEL
     for index in range(first, stop):
         source = args.x + (plane * args.height + index) * row
@@ -55,7 +53,7 @@ def _point(args: Depthwise3d, top: int, zeros: int, lines: int, addresses: int) 
 @inner
 def _convolve_plane(args: Depthwise3d, sample: int, depth: int, first: int, stop: int, panel: int, work: int) -> None:
     """Some rows of a plane of the output, in a panel."""
-    _, bias, room, addresses, _, zeros = work_places(args, work)
+    _, bias, room, addresses, _, zeros = work_addresses(args, work)
     front = depth * args.step - args.front
     rows, line = args.taps_down, args.line * PIXEL
     begin, end = _planes(args, front)
@@ -65,28 +63,27 @@ def _convolve_plane(args: Depthwise3d, sample: int, depth: int, first: int, stop
     for row in range(first, stop):
         top = row * args.step_down - args.top
         needed = min(args.height, top + _slots(args))
+        # Planes of taps outside of the volume are left out, rows outside of a plane are zeros: the micro-kernel has no cases.
         for tap in range(begin, end):
             lines = zeros + (1 + tap * _slots(args)) * line
             plane = sample * args.depth + front + tap * args.dilation
             _copy_lines(args, plane, max(ready, top), needed, panel, lines)
             _point(args, top, zeros, lines, addresses + (tap - begin) * rows * 8)
+        # Lines below are in the rings already: the windows of the next row overlap with this one's.
         ready = max(ready, needed)
-        place = (output + row) * args.columns * args.outputs * 4 + panel * PIXEL
-        convolve_row(args, addresses, (end - begin) * rows, weights, bias + panel * PIXEL, panel, room, 0, place)
+        address = (output + row) * args.columns * args.outputs * 4 + panel * PIXEL
+        convolve_row(args, addresses, (end - begin) * rows, weights, bias + panel * PIXEL, panel, room, 0, address)
 
 
 @task
 def depthwise_3d(args: Depthwise3d, thread: int, threads: int) -> None:
-    """A convolution of a volume with a filter per channel.
-
-    Arguments: those of ``separable`` for the planes of the volume, of one convolution alone; the volume's depth, the output's,
-    planes of taps, step and dilation along the depth, and planes of zeros before the volume.
-    """
+    """A depthwise convolution of volumes; each thread has a range of the rows of all planes of the output."""
     work, rows = args.work + thread * args.work_bytes, args.rows
     total = args.samples * args.out_depth * rows
     first, stop = total * thread // threads, total * (thread + 1) // threads
     count = 1 + args.taps * _slots(args)
-    prepare(args, work, work_places(args, work)[5], count * args.line * PIXEL)
+    prepare(args, work, work_addresses(args, work)[5], count * args.line * PIXEL)
+    # A thread's rows may begin and end within a plane; the rings begin anew with each plane.
     while first < stop:
         plane, row = first // rows, first % rows
         end = min(rows, row + stop - first)

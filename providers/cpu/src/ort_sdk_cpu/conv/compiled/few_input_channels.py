@@ -1,4 +1,7 @@
-"""Convolutions of pictures with few channels, row-major, into channels-last data: the first of most networks for pictures."""
+"""Convolutions of NCHW images of few channels into NHWC data: the first of most networks for images.
+
+Vectors are of output channels, and each input is broadcast to them. The layout changes on the way, without a copy of the image.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,14 @@ from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
 
 __all__ = ["few_input_channels"]
 
+# 8 pixels of two vectors of channels are 16 accumulators, which leaves registers for weights with AVX-512, and with AVX2 for one
+# vector; and enough independent chains to hide the latency of a multiply-add on two ports.
 _PIXELS = 8
 
 
 @inner
 def _copy_lines(args: FewInputChannels, sample: int, row: int, lines: int, length: int) -> None:
-    """The lines that a row of the output reads, channel by channel."""
+    """The lines that a row of the output reads, channel by channel, between zeros."""
     height, width, channels, taps = args.height, args.width, args.channels, args.taps_down
     top, left = row * args.step_down - args.top, args.left
     for channel in range(channels):
@@ -28,6 +33,8 @@ def _copy_lines(args: FewInputChannels, sample: int, row: int, lines: int, lengt
         for tap in range(taps):
             line = top + tap
             source = plane + line * width * 4 if 0 <= line < height else 0
+            # Once for each row of the output: the copy has the zeros around the image, so that the loops over taps have no
+            # edges.
             copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
 
 
@@ -44,6 +51,7 @@ def _store_pixels(
     """One vector of eight pixels."""
     pixel = args.outputs * 4
     is_plain = args.added == 0 and args.epilogue.last == 0 and args.epilogue.is_scaled == 0
+    # Inlined eight times without the tests of a full epilogue: most first convolutions have ReLU or nothing.
     if is_plain and left >= 16:
         activation, first, second = args.epilogue.activation, args.epilogue.alpha, args.epilogue.beta
         out = args.out + offset
@@ -76,25 +84,25 @@ def _one_vector(args: FewInputChannels, lines: int, length: int, weights: int, o
     a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
     taps, row = args.taps_right, (outputs + 15) // 16 * 64
     for line in range(args.channels * args.taps_down):
-        place = lines + line * length * 4
+        address = lines + line * length * 4
         for _ in range(taps):
             weight = load_f32(weights)
-            a = fused_multiply_add(broadcast_f32(place), weight, a)
-            b = fused_multiply_add(broadcast_f32(place + step), weight, b)
-            c = fused_multiply_add(broadcast_f32(place + 2 * step), weight, c)
-            d = fused_multiply_add(broadcast_f32(place + 3 * step), weight, d)
-            e = fused_multiply_add(broadcast_f32(place + 4 * step), weight, e)
-            f = fused_multiply_add(broadcast_f32(place + 5 * step), weight, f)
-            g = fused_multiply_add(broadcast_f32(place + 6 * step), weight, g)
-            h = fused_multiply_add(broadcast_f32(place + 7 * step), weight, h)
-            place += 4
+            a = fused_multiply_add(broadcast_f32(address), weight, a)
+            b = fused_multiply_add(broadcast_f32(address + step), weight, b)
+            c = fused_multiply_add(broadcast_f32(address + 2 * step), weight, c)
+            d = fused_multiply_add(broadcast_f32(address + 3 * step), weight, d)
+            e = fused_multiply_add(broadcast_f32(address + 4 * step), weight, e)
+            f = fused_multiply_add(broadcast_f32(address + 5 * step), weight, f)
+            g = fused_multiply_add(broadcast_f32(address + 6 * step), weight, g)
+            h = fused_multiply_add(broadcast_f32(address + 7 * step), weight, h)
+            address += 4
             weights += row
     _store_pixels(args, offset, left, a, b, c, d, e, f, g, h)
 
 
 @inner
 def _two_vectors(args: FewInputChannels, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
-    """Thirty-two channels of neighbouring pixels: numbers of the picture are read once for both vectors."""
+    """Thirty-two channels of neighbouring pixels: elements of the image are broadcast once for both vectors."""
     outputs, step = args.outputs, args.step_right * 4
     a, b, left = zero_f32(), zero_f32(), outputs - channel - 16
     if args.bias:
@@ -104,26 +112,26 @@ def _two_vectors(args: FewInputChannels, lines: int, length: int, weights: int, 
     b0, b1, b2, b3, b4, b5, b6, b7 = b, b, b, b, b, b, b, b
     taps, row = args.taps_right, (outputs + 15) // 16 * 64
     for line in range(args.channels * args.taps_down):
-        place = lines + line * length * 4
+        address = lines + line * length * 4
         for _ in range(taps):
             first, second = load_f32(weights), load_f32(weights + 64)
-            x = broadcast_f32(place)
+            x = broadcast_f32(address)
             a0, b0 = fused_multiply_add(x, first, a0), fused_multiply_add(x, second, b0)
-            x = broadcast_f32(place + step)
+            x = broadcast_f32(address + step)
             a1, b1 = fused_multiply_add(x, first, a1), fused_multiply_add(x, second, b1)
-            x = broadcast_f32(place + 2 * step)
+            x = broadcast_f32(address + 2 * step)
             a2, b2 = fused_multiply_add(x, first, a2), fused_multiply_add(x, second, b2)
-            x = broadcast_f32(place + 3 * step)
+            x = broadcast_f32(address + 3 * step)
             a3, b3 = fused_multiply_add(x, first, a3), fused_multiply_add(x, second, b3)
-            x = broadcast_f32(place + 4 * step)
+            x = broadcast_f32(address + 4 * step)
             a4, b4 = fused_multiply_add(x, first, a4), fused_multiply_add(x, second, b4)
-            x = broadcast_f32(place + 5 * step)
+            x = broadcast_f32(address + 5 * step)
             a5, b5 = fused_multiply_add(x, first, a5), fused_multiply_add(x, second, b5)
-            x = broadcast_f32(place + 6 * step)
+            x = broadcast_f32(address + 6 * step)
             a6, b6 = fused_multiply_add(x, first, a6), fused_multiply_add(x, second, b6)
-            x = broadcast_f32(place + 7 * step)
+            x = broadcast_f32(address + 7 * step)
             a7, b7 = fused_multiply_add(x, first, a7), fused_multiply_add(x, second, b7)
-            place += 4
+            address += 4
             weights += row
     _store_pixels(args, offset, 16, a0, a1, a2, a3, a4, a5, a6, a7)
     _store_pixels(args, offset + 64, left, b0, b1, b2, b3, b4, b5, b6, b7)
@@ -131,29 +139,25 @@ def _two_vectors(args: FewInputChannels, lines: int, length: int, weights: int, 
 
 @task
 def few_input_channels(args: FewInputChannels, thread: int, threads: int) -> None:
-    """A convolution with bias, addend and activation; at least 8 columns of output.
-
-    Arguments: addresses of x, weights (taps, output channels in whole vectors), bias (or 0), addend (or 0), the output and
-    working memory; samples, height, width, channels, output channels, height and width of the output, rows and columns of taps,
-    steps, rows of zeros above, columns of zeros to the left, bytes of working memory per thread; activation with its numbers, and
-    what follows it, as for ``winograd``; 8 words for ``claims``. A job is a row of the output.
-    """
+    """A convolution with epilogue; at least 8 columns of output. A job is a row of the output; threads steal jobs."""
     outputs, rows, columns = args.outputs, args.rows, args.columns
     length = ((columns - 1) * args.step_right + args.taps_right + 15) // 16 * 16
     lines = args.work + thread * args.work_bytes
-    jobs, claims = args.samples * rows, args.jobs.first
-    job, tried = next_job(claims, jobs, thread, threads, 0)
+    jobs, counters = args.samples * rows, args.jobs.first
+    job, tried = next_job(counters, jobs, thread, threads, 0)
     while job >= 0:
         _copy_lines(args, job // rows, job % rows, lines, length)
         for channel in range(0, outputs, 32):
             weights = args.weights + channel * 4
             for first in range(0, columns, _PIXELS):
+                # The last pixels of a row are computed with some before them once more, instead of by a tile of their own.
                 column = min(first, columns - _PIXELS)
                 offset = ((job * columns + column) * outputs + channel) * 4
-                place = lines + column * args.step_right * 4
+                address = lines + column * args.step_right * 4
+                # Two vectors of channels share each broadcast, as loads would be the bottleneck of one.
                 if outputs - channel > 16:
-                    _two_vectors(args, place, length, weights, offset, channel)
+                    _two_vectors(args, address, length, weights, offset, channel)
                 else:
-                    _one_vector(args, place, length, weights, offset, channel)
-        job, tried = next_job(claims, jobs, thread, threads, tried)
-    leave_jobs(claims, threads)
+                    _one_vector(args, address, length, weights, offset, channel)
+        job, tried = next_job(counters, jobs, thread, threads, tried)
+    leave_jobs(counters, threads)

@@ -1,4 +1,8 @@
-"""Convolutions of few multiplications, and transposed ones: all arrays row-major, up to three spatial axes."""
+"""Convolutions of few multiplications, and transposed ones, by loops over taps: NCHW, up to three spatial axes.
+
+X is copied between zeros first, so that the loops have no edges. Of a transposed convolution, zeros are between elements, too,
+which makes it an ordinary one by taps from the last to the first.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ def _clear(work: int, count: int) -> None:
 
 
 @inner
-def _spread(args: NaiveConv, x: int, work: int) -> None:
-    """Put the elements of a sample at their distances into zeros; those of a negative padding are left out."""
+def _scatter(args: NaiveConv, x: int, work: int) -> None:
+    """Put the elements of a sample between zeros, at their distances; those that a negative padding cuts off are left out."""
     channels, depth, height, width = args.channels, args.size.depth, args.size.height, args.size.width
     pad, step, extent = args.begin.width, args.spread.width, args.span.width
     for line in range(channels * depth * height):
@@ -34,9 +38,9 @@ def _spread(args: NaiveConv, x: int, work: int) -> None:
             source = x + line * width * 4
             target = work + ((channel * args.span.depth + d) * args.span.height + h) * extent * 4
             for column in range(width):
-                place = column * step + pad
-                if 0 <= place < extent:
-                    write_f32(target + place * 4, read_f32(source + column * 4))
+                address = column * step + pad
+                if 0 <= address < extent:
+                    write_f32(target + address * 4, read_f32(source + column * 4))
 
 
 @inner
@@ -46,14 +50,14 @@ def _bias(args: NaiveConv, output: int) -> Any:
 
 
 @inner
-def _bent(x: Any, slope: float) -> Any:
-    """What is below zero multiplied by a slope; infinity, too, becomes zero by a slope of zero."""
+def _leaky_relu(x: Any, slope: float) -> Any:
+    """LeakyRelu; infinity below zero, too, becomes zero by a slope of zero."""
     below = multiply(x, splat_f32(slope)) if slope != np.float32(0) else zero_f32()
     return select_less(x, zero_f32(), below, x)
 
 
 @inner
-def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int, place: int) -> None:
+def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int, address: int) -> None:
     """Up to 16 neighbours in a row of up to four outputs.
 
     Args:
@@ -62,13 +66,15 @@ def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int
         weight: of the first output.
         first: number of that.
         left: outputs there are.
-        place: of what is written to the first.
+        address: of what is written to the first.
     """
     channels, taps_h, taps_w = args.channels // args.groups, args.kernel.height, args.kernel.width
     lines, line, step = args.span.depth * args.span.height, args.span.width * 4, args.stride.width * 4
-    apart, of_channel, of_tap = args.output_bytes, args.channel_bytes, args.tap_bytes
+    of_output, of_channel, of_tap = args.output_bytes, args.channel_bytes, args.tap_bytes
+    # Four output channels share each load of X. Those that are not there are the last one once more, and write the same to it.
     second, third, fourth = min(1, left - 1), min(2, left - 1), min(3, left - 1)
     volume = args.result.depth * args.result.height * args.result.width
+    # Vectors of neighbouring results of a row: of few channels, vectors of channels would be mostly empty.
     for column in range(0, args.result.width, 16):
         count = min(args.result.width - column, 16)
         a, b = _bias(args, first), _bias(args, first + second)
@@ -80,17 +86,18 @@ def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int
                 factors = weight + channel * of_channel + outer * taps_w * of_tap
                 for tap in range(taps_w):
                     at = source + tap * args.dilation.width * 4
+                    # With stride 1 neighbours are contiguous; else they are gathered.
                     value = load_f32(at) if step == 4 else load_f32_steps(at, step, count)
                     factor = factors + tap * of_tap
                     a = fused_multiply_add(value, broadcast_f32(factor), a)
-                    b = fused_multiply_add(value, broadcast_f32(factor + second * apart), b)
-                    c = fused_multiply_add(value, broadcast_f32(factor + third * apart), c)
-                    d = fused_multiply_add(value, broadcast_f32(factor + fourth * apart), d)
-        target, slope = place + column * 4, args.slope
-        store_f32_first(target, _bent(a, slope), count)
-        store_f32_first(target + second * volume * 4, _bent(b, slope), count)
-        store_f32_first(target + third * volume * 4, _bent(c, slope), count)
-        store_f32_first(target + fourth * volume * 4, _bent(d, slope), count)
+                    b = fused_multiply_add(value, broadcast_f32(factor + second * of_output), b)
+                    c = fused_multiply_add(value, broadcast_f32(factor + third * of_output), c)
+                    d = fused_multiply_add(value, broadcast_f32(factor + fourth * of_output), d)
+        target, slope = address + column * 4, args.slope
+        store_f32_first(target, _leaky_relu(a, slope), count)
+        store_f32_first(target + second * volume * 4, _leaky_relu(b, slope), count)
+        store_f32_first(target + third * volume * 4, _leaky_relu(c, slope), count)
+        store_f32_first(target + fourth * volume * 4, _leaky_relu(d, slope), count)
 
 
 @inner
@@ -104,24 +111,19 @@ def _group(args: NaiveConv, work: int, sample: int, group: int) -> None:
             d, h = row // heights * args.stride.depth, row % heights * args.stride.height
             lines = d * args.span.height + h
             written = ((sample * args.outputs + first) * depths * heights + row) * args.result.width
-            place = args.out + written * 4
-            _four_outputs(args, source + lines * args.span.width * 4, weight, first, per_group - output, place)
+            address = args.out + written * 4
+            _four_outputs(args, source + lines * args.span.width * 4, weight, first, per_group - output, address)
 
 
 @task
 def naive_conv(args: NaiveConv, thread: int, threads: int) -> None:
-    """X * W + B, of which what is below zero is multiplied by a slope.
-
-    Arguments: addresses of X, W, B or 0, Y, and of working memory (for each thread, X's channels with what windows span, and 16
-    numbers more); samples, X's channels, Y's channels, groups; three sizes of X, where X begins in what windows span, its
-    elements' distances there, what windows span, the kernel's, Y's, strides, dilations; bytes of W from one output to the next,
-    from group to group, from channel to channel, and from tap to tap, and those before the first tap; the slope.
-    """
+    """LeakyRelu(Conv(X, W) + B); each thread has a range of the samples."""
     count = args.channels * args.span.depth * args.span.height * args.span.width
     work, samples = args.work + thread * (count + 16) * 4, args.samples
     sample_bytes = args.channels * args.size.depth * args.size.height * args.size.width * 4
     for sample in range(samples * thread // threads, samples * (thread + 1) // threads):
         _clear(work, count)
-        _spread(args, args.x + sample * sample_bytes, work)
+        _scatter(args, args.x + sample * sample_bytes, work)
+        # All groups read the one copy of the sample.
         for group in range(args.groups):
             _group(args, work, sample, group)

@@ -1,7 +1,9 @@
-"""Convolutions with one filter per channel on channels-last data, with the ones of one tap before and behind them.
+"""Depthwise convolutions on NHWC data, with the pointwise ones before and behind them: inverted bottlenecks in one task.
 
-Lines of the picture are made as they are needed, one panel of channels at a time, and stay in a core's cache until no window
-reads them any more; so do the results of windows, until they are multiplied.
+Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018). The expanded image has several times the channels
+of the input and the output, and would not fit into the caches. So it is never made as a whole: lines of it are expanded as they
+are needed, one panel of channels at a time, into a ring of lines in the thread's workspace, where they stay until no window reads
+them any more; so do the results of windows, until they are projected.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from ort_sdk_cpu.conv.microkernels.pixel_tile import (
     NEAR_TAPS,
     PANEL,
     WINDOWS,
+    image_tile,
     near_tile,
-    picture_tile,
     pixel_tile,
     window_tile,
 )
@@ -38,32 +40,33 @@ from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
 from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
 
-__all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_places"]
+__all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_addresses"]
 
 PIXEL = 4 * PANEL
 """Bytes of a pixel in a panel of lines."""
 _CLIP = int(ActivationKind.CLIP)
+# Jobs of a sixth of a thread's rows let others take what is left of a slow one; more would make the lines under their edges anew.
 _PIECES = 6
-"""Most that a part's rows are taken in."""
+"""Most jobs of a thread's rows."""
 _ADDRESSES = 64
-"""Most lines under a row of windows."""
+"""Most lines under a row of windows: so many addresses there is room for."""
 
 
 @inner
-def work_places(args: SeparableSizes, work: int) -> tuple[int, int, int, int, int, int]:
+def work_addresses(args: SeparableSizes, work: int) -> tuple[int, int, int, int, int, int]:
     """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
 
-    Lines of a picture are behind the addresses.
-
-    Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them.
+    Zeros for a panel, the bias of the outputs and room for a tile come first, as ``multiply_pixels`` wants them. Lines of an
+    image of few channels are behind the addresses.
     """
+    # What ``multiply_pixels`` needs comes first, then biases, and last what grows with the image.
     expanded = panels_of(args.filtered)
     room = work + (1 + panels_of(args.outputs)) * PIXEL
     line_bias = room + ROWS * PIXEL
     window_bias = line_bias + expanded * PIXEL
     addresses = window_bias + expanded * PIXEL
-    picture = addresses + _ADDRESSES * 8
-    results = picture + args.channels * args.image.taps_down * args.image.length * 4
+    image = addresses + _ADDRESSES * 8
+    results = image + args.channels * args.image.taps_down * args.image.length * 4
     lines = results
     if args.weights:
         lines += args.strip * args.columns * (expanded * PIXEL + 64)
@@ -73,54 +76,57 @@ def work_places(args: SeparableSizes, work: int) -> tuple[int, int, int, int, in
 @inner
 def prepare(args: SeparableSizes, work: int, lines: int, line_bytes: int) -> None:
     """Biases in whole panels, and zeros where lines have no pixels."""
-    line_bias, window_bias, _, _, _, _ = work_places(args, work)
-    for place in range(0, PIXEL, 64):
-        store_f32(work + place, zero_f32())
+    line_bias, window_bias, _, _, _, _ = work_addresses(args, work)
+    for address in range(0, PIXEL, 64):
+        store_f32(work + address, zero_f32())
     copy_vectors(args.bias, args.outputs, work + PIXEL)
     copy_vectors(args.line_bias, args.filtered, line_bias)
     copy_vectors(args.window_bias, args.filtered, window_bias)
-    for place in range(0, line_bytes, 64):
-        store_f32(lines + place, zero_f32())
+    for address in range(0, line_bytes, 64):
+        store_f32(lines + address, zero_f32())
 
 
 @inner
 def _expand_line(args: SeparableSizes, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
-    """A line of products of pixels with a panel: of so many lines one, in the course of which the next panel is asked for."""
+    """A line of the expanded image in a panel: one of so many lines, in the course of which the next panel is prefetched."""
     width, channels, activation = args.width, args.channels, args.line_activation.kind
     vectors = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16)
     weights, row = args.line_weights + panel * channels * PIXEL, channels * 4
     low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
+    # Spread over all lines that are made together, the next panel of weights arrives without a burst of prefetches.
     tiles, size = (width + ROWS - 1) // ROWS, channels * PIXEL
     step = line_step_of(lines * tiles * ROWS, channels, size)
     for tile in range(tiles):
         first, asked = width * tile // tiles, (index * tiles + tile) * channels * step // 2
         count = width * (tile + 1) // tiles - first
-        place, to = source + first * row, target + first * PIXEL
+        address, to = source + first * row, target + first * PIXEL
         ahead, ahead_step = (weights + size + asked, step) if asked < size else (weights, 0)
-        pixel_tile(count, vectors, weights, place, row, channels, bias, 0, 0, low, high, to, PIXEL, ahead, ahead_step)
+        pixel_tile(count, vectors, weights, address, row, channels, bias, 0, 0, low, high, to, PIXEL, ahead, ahead_step)
 
 
 @inner
 def _activate_line(args: SeparableSizes, target: int) -> None:
-    """What is done to a line where that is more than bounds."""
+    """The activation of a line where that is more than bounds, which the micro-kernel applies."""
     activation = args.line_activation.kind
+    # Codes up to ``CLIP`` are bounds or nothing, which the micro-kernel applied to its accumulators.
     if activation > _CLIP:
-        for place in range(target, target + args.width * PIXEL, 64):
-            store_f32(place, activated(load_f32(place), activation, args.line_activation.alpha, args.line_activation.beta))
+        for address in range(target, target + args.width * PIXEL, 64):
+            store_f32(address, activated(load_f32(address), activation, args.line_activation.alpha, args.line_activation.beta))
 
 
 @inner
 def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bias: int, addresses: int, target: int) -> None:
-    """A line of windows of a picture of few channels, in a panel."""
+    """A line of the first convolution of a network, in a panel."""
     channels, taps, length = args.channels, args.image.taps_down, args.image.length
     height, width, step = args.image.height, args.image.width, args.image.step_right * 4
     top = index * args.image.step_down - args.image.top
     for line in range(channels * taps):
         plane, row = sample * channels + line // taps, top + line % taps
         source = args.x + (plane * height + row) * width * 4 if 0 <= row < height else 0
-        place = addresses + _ADDRESSES * 8 + line * length * 4
-        copy_line(source, width, args.image.left, place, length)
-        write_i64(addresses + line * 8, place)
+        address = addresses + _ADDRESSES * 8 + line * length * 4
+        # A line outside of the image is zeros, so that the micro-kernel has no edges.
+        copy_line(source, width, args.image.left, address, length)
+        write_i64(addresses + line * 8, address)
     weights = args.line_weights + panel * channels * taps * args.image.taps_right * PIXEL
     vectors, activation = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16), args.line_activation.kind
     low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
@@ -129,7 +135,7 @@ def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bi
     for tile in range(tiles):
         first = columns * tile // tiles
         count, to, offset = columns * (tile + 1) // tiles - first, target + first * PIXEL, first * step
-        picture_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, PIXEL)
+        image_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, PIXEL)
 
 
 @inner
@@ -137,17 +143,18 @@ def copy_part(args: SeparableSizes, source: int, panel: int, target: int) -> Non
     """A panel of a line as it is."""
     channels, left = args.channels, args.channels - panel * PANEL
     for column in range(args.width):
-        place, to = source + (column * channels + panel * PANEL) * 4, target + column * PIXEL
+        address, to = source + (column * channels + panel * PANEL) * 4, target + column * PIXEL
         for lane in range(0, min(PANEL, left), 16):
-            store_f32(to + lane * 4, load_f32_first(place + lane * 4, left - lane))
+            store_f32(to + lane * 4, load_f32_first(address + lane * 4, left - lane))
 
 
 @inner
 def _make_lines(
     args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
-    """A panel of some lines of the picture, each into the place of the line ``slots`` before it."""
-    bias, _, _, addresses, _, _ = work_places(args, work)
+    """A panel of some lines, each into the slot of the ring that the line ``slots`` before it had."""
+    bias, _, _, addresses, _, _ = work_addresses(args, work)
+    # The zeros to the left and right of a line were written once: only what is between them is made anew.
     row = args.width * args.channels * 4
     for index in range(first, stop):
         source = args.x + (sample * args.height + index) * row
@@ -164,7 +171,7 @@ def _make_lines(
 
 @inner
 def _taps(args: SeparableSizes, top: int) -> tuple[int, int]:
-    """First and last but one tap of a window that are within the picture's height."""
+    """First and last but one tap of a window that are within the image's height."""
     size, dilation = args.height, args.dilation_down
     first = 0 if top >= 0 else (-top + dilation - 1) // dilation
     stop = 0 if top >= size else min(args.taps_down, (size - top + dilation - 1) // dilation)
@@ -172,20 +179,20 @@ def _taps(args: SeparableSizes, top: int) -> tuple[int, int]:
 
 
 @inner
-def _finish_windows(args: SeparableSizes, room: int, count: int, place: int, left: int) -> None:
+def _finish_windows(args: SeparableSizes, room: int, count: int, address: int, left: int) -> None:
     """Windows' sums into the output."""
     for index in range(count):
         for lane in range(0, min(PANEL, left), 16):
-            offset = place + index * args.outputs * 4 + lane * 4
+            offset = address + index * args.outputs * 4 + lane * 4
             value = finished(args, offset, left - lane, load_f32(room + index * PIXEL + lane * 4))
             store_f32_first(args.out + offset, value, left - lane)
 
 
 @inner
-def _activate_windows(args: SeparableSizes, count: int, place: int, row: int) -> None:
+def _activate_windows(args: SeparableSizes, count: int, address: int, row: int) -> None:
     for index in range(count):
         for lane in range(0, PIXEL, 64):
-            to = place + index * row + lane
+            to = address + index * row + lane
             store_f32(
                 to,
                 activated(load_f32(to), args.window_activation.kind, args.window_activation.alpha, args.window_activation.beta),
@@ -194,7 +201,7 @@ def _activate_windows(args: SeparableSizes, count: int, place: int, row: int) ->
 
 @inner
 def convolve_row(
-    args: SeparableSizes, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, place: int
+    args: SeparableSizes, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, address: int
 ) -> None:
     """A row of windows in a panel.
 
@@ -207,20 +214,23 @@ def convolve_row(
         panel: which.
         room: address of memory for a tile.
         target: address of the first window's result, to be multiplied; 0: the results are the output.
-        place: offset of the first window's result in the output.
+        address: offset of the first window's result in the output.
     """
     columns, step, taps = args.columns, args.step_right, args.taps_right
+    # 3 and 5 taps next to each other are nearly all filters there are: their micro-kernel loads each pixel once for all windows.
     is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and args.dilation_right == 1
     left = args.filtered - panel * PANEL
     vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(args.filtered) * PIXEL + 64
     activation = args.window_activation.kind
     low, high = lowest(activation, args.window_activation.alpha), highest(activation, args.window_activation.beta)
     is_direct = target != 0
+    # Straight into the output, if bounds are all that follows, and vectors are whole.
     if not target and has_bounds_only(args) and args.added == 0 and left >= vectors * 16:
-        is_direct, target, row = True, args.out + place, args.outputs * 4
+        is_direct, target, row = True, args.out + address, args.outputs * 4
         low, high = lowest(args.epilogue.activation, args.epilogue.alpha), highest(args.epilogue.activation, args.epilogue.beta)
     if not target:
         low, high = lowest(0, np.float32(0)), highest(0, np.float32(0))
+    # Tiles of nearly equal width instead of full ones and a remainder: a narrow register tile waits for its loads.
     tiles = (columns + WINDOWS - 1) // WINDOWS
     for index in range(tiles):
         first = columns * index // tiles
@@ -232,7 +242,7 @@ def convolve_row(
         else:
             window_tile(size, vectors, lines, count, offset, step * PIXEL, taps, tap_step, weights, bias, low, high, to, to_row)
         if not is_direct:
-            _finish_windows(args, room, size, place + first * args.outputs * 4, left)
+            _finish_windows(args, room, size, address + first * args.outputs * 4, left)
         elif activation > _CLIP and args.weights:
             _activate_windows(args, size, to, to_row)
 
@@ -242,17 +252,18 @@ def _convolve(
     args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
     """Some rows of windows in a panel."""
-    _, bias, room, addresses, results, _ = work_places(args, work)
+    _, bias, room, addresses, results, _ = work_addresses(args, work)
     columns, result_row = args.columns, panels_of(args.filtered) * PIXEL + 64
     for row in range(first, stop):
         top = row * args.step_down - args.top
         begin, end = _taps(args, top)
         for tap in range(begin, end):
+            # Windows read lines by their addresses: a ring needs no copy when it wraps around.
             write_i64(addresses + (tap - begin) * 8, lines + (top + tap * args.dilation_down) % slots * line)
         weights = args.filters + (panel * args.taps_down + begin) * args.taps_right * PIXEL
         target = results + (row - first) * columns * result_row + panel * PIXEL if args.weights else 0
-        place = (sample * args.rows + row) * columns * args.outputs * 4 + panel * PIXEL
-        convolve_row(args, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, place)
+        address = (sample * args.rows + row) * columns * args.outputs * 4 + panel * PIXEL
+        convolve_row(args, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, address)
 
 
 @inner
@@ -266,14 +277,16 @@ def _convolve_sample(
         end = min(stop, row + args.strip)
         needed = min(args.height, (end - 1) * steps - args.top + reach)
         for panel in range(panels[0], panels[1]):
+            # Panel by panel: windows are computed while the panel's lines are in the cache.
             own = lines + (panel - panels[0]) * slots * line
             _make_lines(args, sample, ready, needed, panel, work, own, line, slots)
             _convolve(args, sample, row, end, panel, work, own, line, slots)
         if args.weights:
             columns, width = args.columns, panels_of(args.filtered) * PIXEL + 64
             first, count = (sample * args.rows + row) * columns, (end - row) * columns
-            x, depth = work_places(args, work)[4], args.filtered
+            x, depth = work_addresses(args, work)[4], args.filtered
             weights, wanted, size = args.weights, panels_of(args.outputs), depth * PIXEL
+            # Each panel of weights is read once for a whole strip of rows, and the next one is prefetched meanwhile.
             for panel in range(wanted):
                 ahead, has_next = weights + (panel + 1) * size, int(panel + 1 < wanted)
                 multiply_pixels(args, x, width, count, depth, first, panel, weights, work, ahead, has_next * size, has_next)
@@ -302,6 +315,7 @@ def _convolve_rows(
     rows = args.rows
     while first < stop:
         sample, row = first // rows, first % rows
+        # Lines that this thread made for the rows before these are still in the ring.
         ready = made[1] if row and made[0] == first else max(0, row * args.step_down - args.top)
         end = min(rows, row + stop - first)
         ready = _convolve_sample(args, sample, row, end, panels, work, lines, ready)
@@ -311,40 +325,32 @@ def _convolve_rows(
 
 
 @inner
-def _convolve_jobs(args: Separable, part: int, parts: int, work: int, lines: int) -> None:
+def _convolve_jobs(args: Separable, thread: int, threads: int, work: int, lines: int) -> None:
     """A panel of all rows at a time, or some strips of all panels, of which lines stay if they follow each other."""
-    panels, rows, claims = panels_of(args.filtered), args.samples * args.rows, args.jobs.first
-    by_channels, pieces = args.is_by_channels, max(1, min(_PIECES, rows // (parts * args.strip)))
-    jobs, made = panels if by_channels else parts * pieces, (-1, 0)
-    job, tried = next_job(claims, jobs, part, parts, 0)
+    # By channels no line is made twice, as happens at the edges of jobs of rows; but a projection needs all channels at once.
+    panels, rows, counters = panels_of(args.filtered), args.samples * args.rows, args.jobs.first
+    by_channels, pieces = args.is_by_channels, max(1, min(_PIECES, rows // (threads * args.strip)))
+    jobs, made = panels if by_channels else threads * pieces, (-1, 0)
+    job, tried = next_job(counters, jobs, thread, threads, 0)
     while job >= 0:
         first, stop, begin, end = rows * job // jobs, rows * (job + 1) // jobs, 0, panels
         if by_channels:
             first, stop, begin, end, made = 0, rows, job, job + 1, (-1, 0)
         made = _convolve_rows(args, first, stop, (begin, end), work, lines, made)
-        job, tried = next_job(claims, jobs, part, parts, tried)
-    leave_jobs(claims, parts)
+        job, tried = next_job(counters, jobs, thread, threads, tried)
+    leave_jobs(counters, threads)
 
 
 @task
 def separable(args: Separable, thread: int, threads: int) -> None:
-    """A convolution with a filter per channel, perhaps of what another makes of x; perhaps with one of one tap behind it.
+    """A depthwise convolution, perhaps of what another one makes of X, perhaps with a pointwise one behind it.
 
-    The other is of one tap, or of a picture of few channels that lies row-major.
-
-    Arguments: addresses of x, weights of the last convolution in panels (or 0), its bias (or 0), addend (or 0), the output and
-    working memory; samples, height and width of what the filters read, channels of x, output channels, height and width of the
-    output, rows and columns of taps, steps, rows of zeros above, columns of zeros to the left, bytes of working memory per
-    thread; what is done to the last sums, as for ``winograd``; addresses of weights in panels (or 0) and bias (or 0) of the
-    first convolution, and of filters in panels and bias (or 0); channels of filters, dilations, rows of a strip, whether threads
-    share channels in place of rows; activation with its numbers of the first convolution, and of the filters if another follows;
-    pixels of a line with its zeros; where x is a picture (else 0): rows and columns of taps of the first convolution, steps,
-    rows of zeros above, columns of zeros to the left, height and width of x, numbers of a line with its zeros in whole vectors;
-    8 words for ``claims``.
+    The one before is pointwise, or the first of a network, of an NCHW image of few channels. Threads steal jobs of rows or of
+    panels.
     """
     work = args.work + thread * args.work_bytes
     panels = 1 if args.is_by_channels else panels_of(args.filtered)
     slots = (args.strip - 1) * args.step_down + (args.taps_down - 1) * args.dilation_down + 1
-    lines = work_places(args, work)[5]
+    lines = work_addresses(args, work)[5]
     prepare(args, work, lines, panels * slots * args.line * PIXEL)
     _convolve_jobs(args, thread, threads, work, lines)

@@ -27,6 +27,7 @@ def activated(value: Any, activation: int, first: float, second: float) -> Any:
         return silu(value, first)
     if activation == _SIGMOID:
         return sigmoid(value)
+    # The branches are on an argument of the task, so that they are predicted; each vector would pay for computing all functions.
     low, high = splat_f32(first), splat_f32(second)
     if activation == _CLIP:
         return minimum(high, maximum(low, value))
@@ -46,6 +47,7 @@ def finished(args: Any, offset: int, left: int, value: Any) -> Any:
         left: channels from these on.
         value: the sums.
     """
+    # Most tasks have neither: both tests are predicted.
     addend, last = args.added, args.epilogue.last
     if addend:
         value = add(value, load_f32_first(addend + offset, left))

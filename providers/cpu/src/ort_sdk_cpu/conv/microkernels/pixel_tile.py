@@ -1,6 +1,8 @@
-"""Tiles of convolutions on channels-last data, with bias and bounds, kept in registers until they are written.
+"""Register tiles of convolutions on NHWC data, with bias and bounds: sums are written once, when they are done.
 
-Weights lie in panels of ``PANEL`` output channels, of which a tile computes one for some pixels.
+Weights are in panels of ``PANEL`` output channels, of which a tile computes one for some pixels. Code is generated for each
+number of pixels and vectors: loops over accumulators cannot be written in numba's subset of Python, which keeps arrays of vectors
+in memory.
 """
 
 from __future__ import annotations
@@ -21,42 +23,46 @@ __all__ = [
     "NEAR_TAPS",
     "PANEL",
     "WINDOWS",
+    "image_tile",
     "leading_pixel_tile",
     "near_tile",
-    "picture_tile",
     "pixel_tile",
     "window_tile",
 ]
 
 PANEL = 16 * COLUMNS
 """Channels of a panel."""
+# 32 vector registers with AVX-512: 16 accumulators of 8 windows and 2 vectors, 2 factors, and loads; 16 with AVX2, where a vector
+# of 16 lanes is two registers: 8 accumulators, 2 factors, and loads.
 WINDOWS = 8 if COLUMNS > 1 else 4
-"""Most windows of a tile: so many sums fit into the registers."""
+"""Most windows of a tile."""
 _VECTOR_BYTES, _ADDRESS_BYTES = 64, 8
 _COLUMNS_OF_POINTER = 3
-"""Columns whose addresses an instruction computes from one pointer."""
+"""Columns whose addresses x86 computes from one pointer: base, base + index, and base + 2 * index."""
 _CASES, _KINDS = 4, 4
 """More than there are vectors in a panel; kinds of tiles whose windows share pixels."""
 
 
 def _emit_cases(builder: Any, count: Any, vectors: Any, most: int, emit: Any) -> None:
     """``emit(count, vectors)`` for each number of pixels and vectors of a tile."""
+    # A switch over all sizes: each has its accumulators in registers, without a mask for what is not there.
     cases = [_CASES * one + other for one in range(1, most + 1) for other in range(1, COLUMNS + 1)]
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
     emit_choice(builder, case, cases, lambda case: emit(*divmod(case, _CASES)))
 
 
 def _emit_vectors(builder: Any, address: Any, count: int) -> list[Any]:
-    return [emit_load(builder, builder.add(address, constant(place * _VECTOR_BYTES)), VF32) for place in range(count)]
+    return [emit_load(builder, builder.add(address, constant(vector * _VECTOR_BYTES)), VF32) for vector in range(count)]
 
 
 def _emit_bounded(builder: Any, sums: Sequence[Any], vectors: int, bounds: Sequence[Any], target: Any, row: Any) -> None:
     """Write pixels, each number between the bounds; those that are none stay so."""
     low, high = (splat(builder, bound) for bound in bounds)
     for index, value in enumerate(sums):
-        place = builder.add(moved(builder, target, index // vectors, row), constant(index % vectors * _VECTOR_BYTES))
+        address = builder.add(moved(builder, target, index // vectors, row), constant(index % vectors * _VECTOR_BYTES))
+        # Ordered comparisons are false for NaN, which so passes through, as through ONNX's Clip.
         raised = builder.select(builder.fcmp_ordered(">", low, value), low, value)
-        emit_store(builder, place, builder.select(builder.fcmp_ordered("<", high, raised), high, raised))
+        emit_store(builder, address, builder.select(builder.fcmp_ordered("<", high, raised), high, raised))
 
 
 class _Pixels(NamedTuple):
@@ -79,13 +85,15 @@ def _emit_pixels(builder: Any, rows: int, vectors: int, given: _Pixels, **others
     """LLVM code of ``pixel_tile`` for some sizes; ``others`` are fields of ``Operands``."""
 
     def added(values: list[Any]) -> list[Any]:
-        places = [moved(builder, given.addend, row, given.addend_row) for row in range(rows)]
-        found = [value for place in places for value in _emit_vectors(builder, place, vectors)]
+        addresses = [moved(builder, given.addend, row, given.addend_row) for row in range(rows)]
+        found = [value for address in addresses for value in _emit_vectors(builder, address, vectors)]
         return [builder.fadd(value, other) for value, other in zip(values, found, strict=True)]
 
     panel = (given.weights, constant(COLUMNS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
+    # Accumulators begin with the bias instead of zeros: an addition less for each.
     start = _emit_vectors(builder, given.bias, vectors) * rows
     sums = emit_sums(builder, Operands(rows, vectors, *panel, given.x, given.x_row, given.depth, **others), start)
+    # Another chain's sums, or a residual: once for a tile, behind the loop.
     sums = emit_if(builder, builder.icmp_signed("!=", given.addend, constant(0)), sums, added)
     _emit_bounded(builder, sums, vectors, (given.low, given.high), given.target, given.target_row)
 
@@ -109,14 +117,14 @@ def pixel_tile(
     line: Any,
     line_step: Any,
 ) -> None:
-    """Write bounded sums of products of pixels with a panel, bias and addend; asks for what is read afterwards.
+    """Write the bounded GEMM of pixels and a panel, plus bias and addend; prefetches what is read afterwards.
 
     Args:
         builder: of LLVM code.
         rows: pixels, up to ``ROWS``.
         vectors: how many of a panel are wanted.
         weights: address of a panel's weights for the first channel of x.
-        x: address of the first pixel's numbers, which follow each other.
+        x: address of the first pixel's channels, which are contiguous.
         x_row: bytes from pixel to pixel.
         depth: channels of x.
         bias: address of vectors.
@@ -127,7 +135,7 @@ def pixel_tile(
         target: address of the first pixel's vectors.
         target_row: bytes from pixel to pixel.
         line: address of what is read afterwards.
-        line_step: bytes of it that are asked for with each two channels: 0, or a cache line's, or two lines'.
+        line_step: bytes of it that are prefetched with each two channels: 0, or a cache line's, or two lines'.
     """
     given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
     ahead = {"line": line, "line_step": line_step}
@@ -157,7 +165,7 @@ def leading_pixel_tile(
     line: Any,
     line_step: Any,
 ) -> None:
-    """As ``pixel_tile``; asks for what is added and written afterwards, too.
+    """As ``pixel_tile``; prefetches what is added and written afterwards, too.
 
     Args:
         builder: of LLVM code.
@@ -165,7 +173,7 @@ def leading_pixel_tile(
         soon: address of what is added to the pixels behind these.
         written: where they are written.
         behind: bytes from pixel to pixel of both.
-        slowness: those of ``depth >> slowness`` pixels are asked for.
+        slowness: those of ``depth >> slowness`` pixels are prefetched.
         line: as there; so are the bytes.
         line_step: bytes.
     """
@@ -202,7 +210,7 @@ def window_tile(
     target: Any,
     target_row: Any,
 ) -> None:
-    """Write bounded sums of windows that lie beside each other, with one filter per channel.
+    """Write bounded sums of windows side by side, with one filter per channel.
 
     Args:
         builder: of LLVM code.
@@ -224,14 +232,14 @@ def window_tile(
 
     def emit(count: int, vectors: int) -> None:
         walk = _Walk(count, vectors, lines, line_count, offset, step, taps, tap_step)
-        sums = _emit_windows(builder, walk, weights, bias, lambda place: _emit_vectors(builder, place, vectors))
+        sums = _emit_windows(builder, walk, weights, bias, lambda address: _emit_vectors(builder, address, vectors))
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
     _emit_cases(builder, count, vectors, WINDOWS, emit)
 
 
 @_WINDOWS
-def picture_tile(
+def image_tile(
     builder: Any,
     count: Any,
     vectors: Any,
@@ -248,11 +256,12 @@ def picture_tile(
     target: Any,
     target_row: Any,
 ) -> None:
-    """As ``window_tile``, of lines with one number to a pixel, each multiplied with all channels of the panel; up to ``ROWS``."""
+    """As ``window_tile``, of lines of one channel, whose pixels are multiplied with all channels of the panel; up to ``ROWS``."""
 
     def emit(count: int, vectors: int) -> None:
         walk = _Walk(count, vectors, lines, line_count, offset, step, taps, tap_step)
-        read = lambda place: [splat(builder, emit_load(builder, place, F32))] * vectors  # noqa: E731
+        # An element of a single channel, broadcast to all channels of the panel.
+        read = lambda address: [splat(builder, emit_load(builder, address, F32))] * vectors  # noqa: E731
         sums = _emit_windows(builder, walk, weights, bias, read)
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
@@ -293,6 +302,7 @@ def near_tile(
         sums = _emit_near(builder, near, lines, line_count, offset, weights, bias)
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
+    # One switch over pixels, vectors, taps and strides: all four are constants in the code of a case.
     is_wide = builder.zext(builder.icmp_signed("==", taps, constant(NEAR_TAPS[1])), taps.type)
     kind = builder.add(builder.mul(is_wide, constant(len(NEAR_STEPS))), builder.sub(step, constant(NEAR_STEPS[0])))
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
@@ -316,11 +326,13 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
     def line(index: Any, values: list[Any]) -> list[Any]:
         filters, *sums = values
         address = builder.add(lines, builder.mul(index, constant(_ADDRESS_BYTES)))
-        place = builder.add(emit_load(builder, address, ir.IntType(64)), offset)
+        location = builder.add(emit_load(builder, address, ir.IntType(64)), offset)
         taps = range(near.taps)
+        # A row of the filter stays in registers for all windows of the tile.
         factors = [_emit_vectors(builder, builder.add(filters, constant(tap * pixel)), vectors) for tap in taps]
+        # All is unrolled: each pixel is loaded once, and used by all windows that it is under; factors stay in registers.
         for column in range((near.windows - 1) * near.step + near.taps):
-            values = _emit_vectors(builder, builder.add(place, constant(column * pixel)), vectors)
+            values = _emit_vectors(builder, builder.add(location, constant(column * pixel)), vectors)
             for window in range(near.windows):
                 tap = column - window * near.step
                 if tap in taps:
@@ -330,6 +342,7 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
         return [builder.add(filters, constant(near.taps * pixel)), *sums]
 
     values = [weights, *_emit_vectors(builder, bias, vectors) * near.windows]
+    # Windows may be wholly above or below the image: then the bias is all there is.
     has_lines = builder.icmp_signed(">", line_count, constant(0))
     return emit_if(builder, has_lines, values, lambda values: emit_loop(builder, values, line_count, line))[1:]
 
@@ -348,25 +361,27 @@ class _Walk(NamedTuple):
 
 
 def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
-    """LLVM code of the sums; ``read(place)`` gives what stands at a tap of a window, one value for each vector."""
+    """LLVM code of the sums; ``read(location)`` gives what is at a tap of a window, one value for each vector."""
     first = range(0, walk.windows, _COLUMNS_OF_POINTER)
 
     def tap(_index: Any, values: list[Any]) -> list[Any]:
         filters, *pointers = values[: 1 + len(first)]
         factors = _emit_vectors(builder, filters, walk.vectors)
+        # Opaque to LLVM, which would keep a pointer for each window instead, and run out of registers.
         pointers = [opaque(builder, pointer) for pointer in pointers]
         found: list[Any] = []
         for column in range(walk.windows):
-            place = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
-            for value, factor in zip(read(place), factors, strict=True):
+            location = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
+            for value, factor in zip(read(location), factors, strict=True):
                 found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
+        # Filters are read from begin to end, whatever taps a line has.
         filters = builder.add(filters, constant(COLUMNS * _VECTOR_BYTES))
         return [filters, *(builder.add(pointer, walk.tap_step) for pointer in pointers), *found]
 
     def line(index: Any, values: list[Any]) -> list[Any]:
         address = builder.add(walk.lines, builder.mul(index, constant(_ADDRESS_BYTES)))
-        place = builder.add(emit_load(builder, address, ir.IntType(64)), walk.offset)
-        pointers = [moved(builder, place, column, walk.step) for column in first]
+        location = builder.add(emit_load(builder, address, ir.IntType(64)), walk.offset)
+        pointers = [moved(builder, location, column, walk.step) for column in first]
         filters, *others = emit_loop(builder, [values[0], *pointers, *values[1:]], walk.taps, tap)
         return [filters, *others[len(first) :]]
 

@@ -33,7 +33,9 @@ __all__ = [
 _PANEL_BYTES = 4 * PANEL
 _LINE = 64
 """Bytes of a cache line."""
-_STEPS = 256
+# Blocked summation: the error grows with the length of a chain plus the number of chains, in place of their product (Higham,
+# "The Accuracy of Floating Point Summation", 1993).
+_K_BLOCK = 256
 """Most channels summed in one chain."""
 _CLIP = int(ActivationKind.CLIP)
 
@@ -46,21 +48,22 @@ def panels_of(channels: int) -> int:
 
 @inner
 def copy_vectors(source: int, count: int, target: int) -> None:
-    """Copy numbers into whole panels, zeros behind them; zeros only if there is no source."""
-    for place in range(0, panels_of(count) * PANEL, 16):
-        store_f32(target + place * 4, load_f32_first(source + place * 4, count - place) if source else zero_f32())
+    """Copy a vector into whole panels, zeros behind it; zeros only if there is no source."""
+    for address in range(0, panels_of(count) * PANEL, 16):
+        store_f32(target + address * 4, load_f32_first(source + address * 4, count - address) if source else zero_f32())
 
 
 @inner
 def copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
-    """A line of a picture between zeros, in whole vectors; ``source`` is 0 for a line outside."""
-    for place in range(0, length, 16):
-        store_f32(target + place * 4, zero_f32())
+    """A line of a image between zeros, in whole vectors; ``source`` is 0 for a line outside."""
+    for address in range(0, length, 16):
+        store_f32(target + address * 4, zero_f32())
     if source:
         begin, stop = max(0, -left), min(width, length - left)
-        for place in range(begin, stop, 16):
-            count = stop - place
-            store_f32_first(target + (left + place) * 4, load_f32_first(source + place * 4, count), count)
+        # Masked at the end only: zeros stand where nothing is copied.
+        for address in range(begin, stop, 16):
+            count = stop - address
+            store_f32_first(target + (left + address) * 4, load_f32_first(source + address * 4, count), count)
 
 
 @inner
@@ -86,20 +89,21 @@ def _finish_rows(args: Any, stage: int, rows: int, offset: int, left: int) -> No
     row_bytes = args.outputs * 4
     for row in range(rows):
         for lane in range(0, min(PANEL, left), 16):
-            place, rest = offset + row * row_bytes + lane * 4, left - lane
-            value = finished(args, place, rest, load_f32(stage + row * _PANEL_BYTES + lane * 4))
-            store_f32_first(args.out + place, value, rest)
+            address, remainder = offset + row * row_bytes + lane * 4, left - lane
+            value = finished(args, address, remainder, load_f32(stage + row * _PANEL_BYTES + lane * 4))
+            store_f32_first(args.out + address, value, remainder)
 
 
 @inner
 def brought_bytes(pixels: int, depth: int) -> int:
-    """Bytes that are asked for while so many pixels are multiplied with one panel, if a line comes with each two channels."""
+    """Bytes that are prefetched while so many pixels are multiplied with one panel, at a cache line for each two channels."""
     return (pixels + ROWS - 1) // ROWS * depth * _LINE // 2
 
 
 @inner
 def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
-    """Bytes to ask for with each two channels: all that is wanted, if two lines are enough."""
+    """Bytes to prefetch with each two channels: all that is wanted, if two lines are enough."""
+    # Nothing left to prefetch: an address that is prefetched again costs a load slot each time.
     if wanted_bytes <= 0:
         return 0
     return _LINE if brought_bytes(pixels, depth) >= wanted_bytes else 2 * _LINE
@@ -107,7 +111,7 @@ def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
 
 @inner
 def _slowness_of(depth: int) -> int:
-    """Power of two of channels, in the course of which one pixel is asked for: so many that those of a tile are."""
+    """Power of two of channels, in the course of which one pixel is prefetched: so many that those of a tile are."""
     found = 0
     while depth >> (found + 1) >= ROWS:
         found += 1
@@ -117,6 +121,7 @@ def _slowness_of(depth: int) -> int:
 @inner
 def _next_pixels(args: Any, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
     """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
+    # Lines of the bias are in the cache anyway: prefetching them does nothing.
     if not is_known:
         return bias, bias, 0
     written = args.out + offset
@@ -150,17 +155,18 @@ def multiply_pixels(
         panel: which.
         weights: address of the panels.
         work: address of zeros for a panel, bias in whole panels, and room for a tile behind them.
-        ahead: address of what is read afterwards, and is asked for meanwhile.
-        ahead_bytes: how much there is of it; no more than twice ``brought_bytes`` is asked for.
-        has_next: whether the next panel comes afterwards. What others write must not be asked for: it would be taken from them.
+        ahead: address of what is read afterwards, and is prefetched meanwhile.
+        ahead_bytes: how much there is of it; no more than twice ``brought_bytes`` is prefetched.
+        has_next: whether the next panel comes afterwards. What other threads write must not be.
     """
     outputs = args.outputs
     left, row_bytes = outputs - panel * PANEL, outputs * 4
-    vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _STEPS - 1) // _STEPS
+    vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _K_BLOCK - 1) // _K_BLOCK
     stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(args) and left >= vectors * 16
     tiles, step = (pixels + ROWS - 1) // ROWS, line_step_of(pixels, depth, ahead_bytes)
     panel_weights = weights + panel * depth * _PANEL_BYTES
     for index in range(tiles):
+        # Tiles of nearly equal height instead of full ones and a remainder: a low register tile waits for its loads.
         first, rows = pixels * index // tiles, pixels * (index + 1) // tiles - pixels * index // tiles
         offset = (pixel + first) * row_bytes + panel * _PANEL_BYTES
         bias, addend_row = work + (1 + panel) * _PANEL_BYTES, row_bytes
@@ -170,18 +176,20 @@ def multiply_pixels(
             following, is_known = pixel * row_bytes + (panel + 1) * _PANEL_BYTES, has_next * is_known
         soon, written, behind = _next_pixels(args, following, is_known, bias)
         line, line_step = (ahead + asked, step) if asked < ahead_bytes else (panel_weights, 0)
+        # Bounds are applied in registers; any other epilogue is applied to a tile in the workspace, where it can be a loop.
         for block in range(blocks):
             start, stop = depth * block // blocks, depth * (block + 1) // blocks
             target, target_row, low, high = stage, _PANEL_BYTES, np.float32(-np.inf), np.float32(np.inf)
+            # Only the last chain's sums are results.
             if is_direct and block == blocks - 1:
                 target, target_row = args.out + offset, row_bytes
                 low, high = (
                     lowest(args.epilogue.activation, args.epilogue.alpha),
                     highest(args.epilogue.activation, args.epilogue.beta),
                 )
-            place, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
+            address, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
             leading_pixel_tile(
-                *(rows, vectors, panel_place, place, x_row, count, bias, addend, addend_row, low, high, target, target_row),
+                *(rows, vectors, panel_place, address, x_row, count, bias, addend, addend_row, low, high, target, target_row),
                 *(soon, written, behind, _slowness_of(count), line + start * line_step // 2, line_step),
             )
             bias, addend, addend_row = work, stage, _PANEL_BYTES
