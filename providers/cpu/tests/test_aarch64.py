@@ -52,7 +52,7 @@ for name in names[int(first)::int(shares)]:
 print(count)
 """
 
-OF_AMX = ("matmul_nbits_tiles", "quantized.conv.amx")
+OF_AMX = ("gemm.nbits.gemm_amx", "quantized.conv.amx")
 """Modules whose tasks are chosen only where there is AMX."""
 
 

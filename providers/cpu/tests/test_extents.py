@@ -30,7 +30,7 @@ OF_ONE_SET = frozenset(LAUNCHES["of one instruction set"])
 """Tasks whose arguments depend on the instruction set that the launches were made for."""
 RAN_ON = LAUNCHES["instruction set"]
 
-ON_MATRIX_UNIT = ("matmul_nbits_activations.rounded_rows", "matmul_nbits_tiles.")
+ON_MATRIX_UNIT = ("gemm.nbits.activations.round_bf16", "gemm.nbits.gemm_amx.")
 """Tasks that not every processor can run."""
 WITHOUT_LAUNCHES = "quantized.conv.amx."
 """The same; there are no launches of them."""

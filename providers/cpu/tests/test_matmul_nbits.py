@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from ort_sdk_cpu.gemm.nbits.plan import FEW_ROWS, ROUNDED_ROWS
-from ort_sdk_cpu.gemm.nbits.scales import has_half_scales
+from ort_sdk_cpu.gemm.nbits.scales import has_float16_scales
+from ort_sdk_cpu.gemm.nbits.select import AMX_BF16_ROWS, GEMV_ROWS
 from ort_sdk_cpu.jit.call_list import Batch
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.platform import libraries
@@ -142,9 +142,9 @@ class Case:
             offsets = rng.uniform(0, 2 * half, shape).astype(np.float32)
         wide = [np.repeat(np.broadcast_to(x, (size_n, self.blocks)), block, 1)[:, :size_k] for x in (scales, offsets)]
         self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
-        self.few_rows, self.weight_of_few = FEW_ROWS[False, by_columns], self.weight
+        self.few_rows, self.weight_of_few = GEMV_ROWS[False, by_columns], self.weight
         takes_unit = has_matrix_unit() and block % 32 == 0 and zeros != "float"
-        self.most_rows_of_bytes = ROUNDED_ROWS[by_columns] - 1 if takes_unit else sys.maxsize
+        self.most_rows_of_bytes = AMX_BF16_ROWS[by_columns] - 1 if takes_unit else sys.maxsize
         with np.errstate(invalid="ignore"):  # a scale may be infinite
             self.rounded_weight = as_bfloat16(codes * wide[0].astype(np.float64) - wide[1].astype(np.float32) * wide[0])
         self.group = block if by_columns else 32 // bits
@@ -299,7 +299,7 @@ def test_panels_are_made_piece_by_piece(accuracy_level, by_columns, monkeypatch)
     from ort_sdk_cpu.gemm.nbits import plan
 
     monkeypatch.setattr(plan, "PANEL_BYTES", {False: 1, True: 1})
-    monkeypatch.setattr(plan, "ROWS_AT_ONCE", 12)
+    monkeypatch.setattr(plan, "MC", 12)
     for bits in (2, 4, 8):
         Case(bits, 16, 1000, 1024, zeros="packed", by_columns=by_columns).check(40, accuracy_level, bias=True)
 
@@ -328,8 +328,8 @@ def test_other_instruction_sets(level, bits):
 
 @pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
 def test_rows_of_a_weight_are_a_product_of_few_rows_for_sequences(accuracy_level):
-    assert Case(4, 32, 64, 128).kernel(accuracy_level).few_rows().most == FEW_ROWS[accuracy_level == EXACT, False]
-    assert Case(4, 32, 64, 128, by_columns=True).kernel(accuracy_level).few_rows() is None
+    assert Case(4, 32, 64, 128).kernel(accuracy_level).gemv().most == GEMV_ROWS[accuracy_level == EXACT, False]
+    assert Case(4, 32, 64, 128, by_columns=True).kernel(accuracy_level).gemv() is None
 
 
 def test_wrong_shapes_are_refused():
@@ -366,7 +366,7 @@ def test_infinities_and_zeros_in_activations():
 def test_scales_that_float16_does_not_hold_are_read_as_they_are(zeros, smallest):
     case = Case(4, 32, 1000, 19, zeros=zeros, smallest=smallest, is_stored=True)
     kernel = case.kernel(INT8)
-    assert has_half_scales(kernel.prepack(case.constants[2], 2, FileMemory()).buffers[0]) == (not smallest)
+    assert has_float16_scales(kernel.prepack(case.constants[2], 2, FileMemory()).buffers[0]) == (not smallest)
     if smallest:
         case.weight[-1] = case.weight_of_few[-1] = 0
     a = np.random.default_rng(0).standard_normal((3, 1000)).astype(np.float32)
@@ -429,7 +429,7 @@ def test_joined_calls_share_working_memory(rows, accuracy_level):
 def test_operands_that_may_change_are_looked_at_each_time(accuracy_level):
     case = Case(4, 32, 64, 8)
     kernel = case.kernel(accuracy_level)
-    kernel._half_scales = None
+    kernel._float16_scales = None
     kernel._views.clear()
     operands = [case.constants[index].packed() for index in (1, 2)]
     codes, scales = operands[0].view(np.uint8).reshape(8, 2, 16), operands[1].copy().view(np.float32).reshape(8, 2)

@@ -218,7 +218,7 @@ def test_transposition(bits, threads):
             work = np.empty(threads << 14, np.uint8)
             word = int.from_bytes(bytes([flip] * 4), "little", signed=True)
             arguments = (source, out, size_k, source.shape[1], out.shape[1], word, work)
-            TaskCall("matmul_nbits_transposition", f"transpose_codes_{bits}", arguments, threads).run()
+            TaskCall("gemm.nbits.transpose", f"transpose_codes_{bits}", arguments, threads).run()
             np.testing.assert_array_equal(out, wanted)
 
 
@@ -226,7 +226,7 @@ def test_transposition(bits, threads):
 def test_transposition_of_scales(shape):
     scales = np.random.default_rng(0).random(shape, np.float32)
     out = np.zeros(shape[::-1], np.float32)
-    TaskCall("matmul_nbits_transposition", "transpose_scales", (scales, out, *shape), 2).run()
+    TaskCall("gemm.nbits.transpose", "transpose_scales", (scales, out, *shape), 2).run()
     np.testing.assert_array_equal(out, scales.T)
 
 
@@ -242,8 +242,8 @@ def test_half_scales_are_kept_in_a_folder(tmp_path, monkeypatch):
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
     x, packed = {"x": rng.standard_normal((1, 1024)).astype(np.float32)}, []
-    made = operators.pack_half_scales
-    monkeypatch.setattr(operators, "pack_half_scales", lambda *arguments: packed.append(1) or made(*arguments))
+    made = operators.pack_float16_scales
+    monkeypatch.setattr(operators, "pack_float16_scales", lambda *arguments: packed.append(1) or made(*arguments))
     plain = start("model.onnx", {}).run(None, x)[0]
     assert not packed
     found = []

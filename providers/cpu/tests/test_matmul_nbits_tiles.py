@@ -3,10 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from ort_sdk_cpu.gemm.nbits import plan
+from ort_sdk_cpu.gemm.nbits import plan, select
 from ort_sdk_cpu.gemm.nbits.launch import NBitsGemm
-from ort_sdk_cpu.gemm.nbits.operands import Operands, rows_of, sign_bits
-from ort_sdk_cpu.gemm.nbits.plan import MATRIX_ROWS, MATRIX_ROWS_OF_BYTES, ROUNDED_ROWS, choose_form
+from ort_sdk_cpu.gemm.nbits.operands import NBitsOperands, nk_operands, sign_bits
+from ort_sdk_cpu.gemm.nbits.plan import plan_matmul
+from ort_sdk_cpu.gemm.nbits.select import AMX_BF16_ROWS, AMX_BF16X3_ROWS, AMX_BF16X3_ROWS_OF_BYTES
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not libraries.numba().is_usable or not has_matrix_unit(), reason="no compiler, or a processor without a matrix unit"
 )
 
-TILES = "matmul_nbits_tiles"
+TILES = "gemm.nbits.gemm_amx"
 NEVER = 1 << 30
 """Fewest rows with which vectors compute all products."""
 
@@ -53,28 +54,28 @@ class Case:
         padded[:, : weight.size_k] = codes
         packed = _pack(padded.astype(np.uint8), weight.bits)
         zero_points = {"none": None, "float": offsets}.get(zeros, _pack(offsets.astype(np.uint8), weight.bits))
-        return rows_of(weight, packed, scales, zero_points, None)
+        return nk_operands(weight, packed, scales, zero_points, None)
 
     def _columns(self, codes, scales, offsets, zeros, signed):
         weight, turned = self.attributes, self.half if signed else 0
         packed, zero_points = (_pack(values.T.astype(np.uint8) ^ turned, weight.bits) for values in (codes, offsets))
         has_zeros = zeros == "packed"
-        return Operands(
-            by_columns=True,
+        return NBitsOperands(
+            is_kn=True,
             codes=np.ascontiguousarray(packed),
             codes_stride=packed.shape[1],
             scales=np.ascontiguousarray(scales.T),
             scales_stride=weight.size_n * 4,
-            half_scales=None,
+            float16_scales=None,
             zero_points=np.ascontiguousarray(zero_points) if has_zeros else None,
             zero_points_kind=int(has_zeros),
             zero_points_stride=packed.shape[1] if has_zeros else 0,
             default_zero_point=self.half,
-            flip=sign_bits(weight.bits) if signed else 0,
+            sign_flip=sign_bits(weight.bits) if signed else 0,
         )
 
     def module(self, rows, *, is_exact=True):
-        return choose_form(self.attributes, self.operands, rows, 1, is_exact=is_exact).module
+        return plan_matmul(self.attributes, self.operands, rows, 1, is_exact=is_exact).module
 
     def product(self, x, bias=None, *, is_exact=True):
         x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
@@ -107,8 +108,8 @@ def _of_bytes(x, block):
 
 def _fewest(bits, *, by_columns, is_exact=True):
     if not is_exact:
-        return ROUNDED_ROWS[by_columns]
-    return MATRIX_ROWS_OF_BYTES if by_columns and bits == 8 else MATRIX_ROWS
+        return AMX_BF16_ROWS[by_columns]
+    return AMX_BF16X3_ROWS_OF_BYTES if by_columns and bits == 8 else AMX_BF16X3_ROWS
 
 
 def _activations(rows, size_k, scale=1.0):
@@ -171,8 +172,8 @@ def test_zero_points_that_need_not_be_whole_are_not_for_the_unit():
 def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, rows, monkeypatch):
     case, rows = Case(bits, block, 4096, 512, by_columns=by_columns), rows or _fewest(bits, by_columns=by_columns)
     errors = case.check(rows)
-    for name in ("MATRIX_ROWS", "MATRIX_ROWS_OF_BYTES"):
-        monkeypatch.setattr(plan, name, NEVER)
+    for name in ("AMX_BF16X3_ROWS", "AMX_BF16X3_ROWS_OF_BYTES"):
+        monkeypatch.setattr(select, name, NEVER)
     x, bias = _activations(rows, 4096), np.linspace(-1, 1, 512, dtype=np.float32)
     expected = x.astype(np.float64) @ case.weight.T + bias
     assert case.module(rows) != TILES
@@ -183,11 +184,11 @@ def test_sums_round_off_no_more_than_those_of_vectors(bits, block, by_columns, r
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_panels_are_made_piece_by_piece(by_columns, threads, monkeypatch):
     monkeypatch.setattr(libraries, "thread_count", lambda: threads)
-    for name, value in (("UNIT_PANEL_STEPS", 128), ("ROWS_AT_ONCE", 16), ("ROUNDED_ROWS_AT_ONCE", 48)):
+    for name, value in (("AMX_PANEL_STEPS", 128), ("MC", 16), ("MC_BF16", 48)):
         monkeypatch.setattr(plan, name, value)
     for bits in (2, 4, 8):
         for sums_bytes in (0, 1 << 20):
-            monkeypatch.setattr(plan, "UNIT_SUMS_BYTES", sums_bytes)
+            monkeypatch.setattr(plan, "AMX_SUMS_BYTES", sums_bytes)
             case = Case(bits, 32, 1000, 1096, by_columns=by_columns)
             case.check(40)
             case.check(56, is_exact=False)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.fusion.transformer import sequence
 from ort_sdk_cpu.fusion.transformer.sequence import RowSequence
 from ort_sdk_cpu.gemm.nbits import launch
-from ort_sdk_cpu.gemm.nbits.plan import FEW_ROWS
+from ort_sdk_cpu.gemm.nbits.select import GEMV_ROWS
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set, machine_instruction_set
 
@@ -162,7 +162,7 @@ class Products:
 def test_products_of_few_rows(done, bits, zeros, accuracy_level, threads):
     for size_k, size_n in ((32, 1), (72, 19), (1000, 45)):
         products = Products(size_k, size_n, bits, zeros, accuracy_level)
-        session, most = session_of(ort_sdk, products.model, threads), FEW_ROWS[accuracy_level == EXACT, False]
+        session, most = session_of(ort_sdk, products.model, threads), GEMV_ROWS[accuracy_level == EXACT, False]
         done.clear()
         for batch, tokens in [(1, 2), *((1, tokens) for tokens in range(1, most + 1)), (2, most // 2), (most, 1)]:
             products.check(session, batch, tokens)
@@ -173,7 +173,7 @@ def test_products_of_few_rows(done, bits, zeros, accuracy_level, threads):
 @pytest.mark.parametrize("accuracy_level", [EXACT, INT8])
 def test_products_of_more_rows_are_left_to_their_kernels(done, accuracy_level):
     """There activations are rounded by blocks where they are rounded, as without sequences."""
-    products, most = Products(100, 30, 4, "packed", accuracy_level), FEW_ROWS[accuracy_level == EXACT, False]
+    products, most = Products(100, 30, 4, "packed", accuracy_level), GEMV_ROWS[accuracy_level == EXACT, False]
     session = session_of(ort_sdk, products.model)
     for tokens in (1, 2, 3):
         products.check(session, 1, tokens)
@@ -207,13 +207,13 @@ def test_weights_that_are_fed_are_left_to_their_kernel(done):
 
 def test_tasks_are_held_against_working_memory(monkeypatch):
     """Rows that would be arranged farther apart than there is memory are refused."""
-    form_of = launch.form_of_few_rows
+    plan_of = launch.plan_gemv
 
     def far(*arguments, **options):
-        form, most = form_of(*arguments, **options)
-        return replace(form, x_stride=form.x_stride << 20), most
+        plan, most = plan_of(*arguments, **options)
+        return replace(plan, x_stride=plan.x_stride << 20), most
 
-    monkeypatch.setattr(launch, "form_of_few_rows", far)
+    monkeypatch.setattr(launch, "plan_gemv", far)
     session = session_of(ort_sdk, Products(64, 20, 4, "none", INT8).model)
     x = np.ones((1, 2, 64), np.float32)
     session.run(None, {"x": x})

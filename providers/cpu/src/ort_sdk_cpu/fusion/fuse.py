@@ -40,7 +40,7 @@ def _fused_varying(program: FusibleProgram) -> StepFusion:
     told = Expressions(program)
     light = LightSteps(program, told)
     products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
-    has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "few_rows", "row_gemm"))
+    has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "gemv", "row_gemm"))
     views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
     left = replace(_without(program, views, readers), readers=readers)
     loops = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
-from ort_sdk_cpu.gemm.nbits.launch import ACTIVATIONS, FewRows
-from ort_sdk_cpu.gemm.nbits.microkernels import arguments as places
+from ort_sdk_cpu.gemm.nbits.arguments.activations import Activations
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START, MatMulNBits
+from ort_sdk_cpu.gemm.nbits.launch import ACTIVATIONS, NBitsGemv
 from ort_sdk_cpu.gemm.nbits.operands import BIAS
-from ort_sdk_cpu.gemm.nbits.plan import SPARE_BYTES
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 
 from .decode import WORK
@@ -22,20 +22,20 @@ __all__ = ["behind_arranged", "nbits_step"]
 
 ARRANGED = (-1, -2, -3)
 """Rows, their scales and their sums as a task arranges them: numbers that no value of a program has."""
-SPARE_FORM = "arrange_rows_f32"
-"""Task that has working memory where others write scales."""
+TASK_WITH_WORKSPACE = "deinterleave_f32"
+"""Task that has workspace where others write scales."""
 
 
 def nbits_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
     """A MatMulNBits whose weight stays and is read where it lies, as a task for few rows; None for any other step."""
     kernel: Any = step.kernel
-    if step.op_type != "MatMulNBits" or not hasattr(kernel, "few_rows"):
+    if step.op_type != "MatMulNBits" or not hasattr(kernel, "gemv"):
         return None
     x, out = step.inputs[0], step.outputs[0]
     shown = [program.values.get(index) for index in (x, out)]
     if any(each is None or each.element_type is not TensorElementType.FLOAT or len(each.shape) < 2 for each in shown):
         return None
-    product: FewRows | None = kernel.few_rows()
+    product: NBitsGemv | None = kernel.gemv()
     bias = _bias(step, program)
     return None if product is None or bias is NotImplemented else _product(product, x, out, bias)
 
@@ -49,45 +49,57 @@ def _bias(step: FusibleStep, program: FusibleProgram) -> Any:
     return NotImplemented if shown is None or shown.constant is None else np.ascontiguousarray(shown.constant)
 
 
-def _product(product: FewRows, x: int, out: int, bias: Any) -> RowStep:
-    inner, width = product.arguments[places.K], product.arguments[places.N]
-    numbers: dict[int, Word] = {**product.arguments, places.M: ROWS, places.BIAS: bias, places.OUT: _value(out)}
+def _product(product: NBitsGemv, x: int, out: int, bias: Any) -> RowStep:
+    """The GEMV's task; the activations' buffers, ``out`` and M depend on the run."""
+    k, n = product.arguments.k, product.arguments.n
     arranged = _arranged(product, x)
-    positions = (places.X, places.X_SCALES, places.X_SUMS)
-    numbers |= {position: _value(own) for position, own in zip(positions, ARRANGED, strict=True) if own in arranged.writes}
+    words: list[Word] = list(product.arguments.words)
+    numbers = {MatMulNBits.m: ROWS, MatMulNBits.bias: bias, MatMulNBits.out: _value(out)}
+    fields = (MatMulNBits.x, MatMulNBits.x_scales, MatMulNBits.x_sums)
+    numbers |= {field: _value(own) for field, own in zip(fields, ARRANGED, strict=True) if own in arranged.writes}
     if product.reads_activations:
-        numbers[places.ACTIVATIONS] = _value(x)
-    words = tuple(numbers.get(place, 0) for place in range(places.ARGUMENTS))
+        numbers[MatMulNBits.activations] = _value(x)
+    for field, word in numbers.items():
+        words[field] = word
     return RowStep(
-        TaskWords(product.form.module, product.form.task, words),
-        {x: inner, out: width},
+        TaskWords(product.plan.module, product.plan.task, tuple(words)),
+        {x: k, out: n},
         (x,),
         (out,),
         kept=tuple(word for word in words if isinstance(word, np.ndarray)),
         arranged=arranged,
         by_columns=True,
-        numbers=inner * width,
+        numbers=k * n,
         most_rows=product.most,
     )
 
 
-def _arranged(product: FewRows, x: int) -> RowStep:
-    """The task that arranges rows."""
-    form, arguments = product.form, product.arguments
-    has_spare = form.arrange == SPARE_FORM
-    widths = {own: nbytes // FLOAT_BYTES for own, nbytes in zip(ARRANGED, form.buffers, strict=True) if nbytes}
-    if has_spare:
+def _arranged(product: NBitsGemv, x: int) -> RowStep:
+    """The task that brings rows into the form that dot products read."""
+    plan, arguments = product.plan, product.arguments
+    has_workspace = plan.activations_task == TASK_WITH_WORKSPACE
+    widths = {own: nbytes // FLOAT_BYTES for own, nbytes in zip(ARRANGED, plan.buffers, strict=True) if nbytes}
+    if has_workspace:
         del widths[ARRANGED[1]]
     target, scales, sums = (_value(own) if own in widths else 0 for own in ARRANGED)
-    sizes = (ROWS, arguments[places.K], arguments[places.BLOCK], form.planes)
-    strides = (form.x_stride, arguments[places.BLOCK_STRIDE])
-    words = (_value(x), *sizes, target, WORK if has_spare else scales, sums, *strides)
+    given = Activations(
+        x=_value(x),
+        rows=ROWS,
+        k=arguments.k,
+        block_size=arguments.block_size,
+        planes=plan.planes,
+        target=target,
+        scales=WORK if has_workspace else scales,
+        sums=sums,
+        x_stride=plan.x_stride,
+        block_stride=arguments.block_stride,
+    )
     return RowStep(
-        TaskWords(ACTIVATIONS, form.arrange, words),
-        {x: arguments[places.K], **widths},
+        TaskWords(ACTIVATIONS, plan.activations_task, given.words),
+        {x: arguments.k, **widths},
         (x,),
         tuple(widths),
-        work=SPARE_BYTES if has_spare else 0,
+        work=WORKSPACE_START if has_workspace else 0,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the constant operands of a MatMulNBits node lie, and how they are read there."""
+"""The constant operands of a MatMulNBits node, and how they are read in place."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from ort_sdk.opset.contrib.matmul_nbits_layout import (
     ZERO_POINTS_FROM_DEQUANTIZE_LINEAR,
 )
 
+from .arguments.matmul_nbits import STRIP_BYTES
+
 __all__ = [
     "BIAS",
     "GROUP_INDEX",
     "SCALES",
     "WEIGHT",
     "ZERO_POINTS",
-    "Columns",
-    "Operands",
-    "column_sources",
-    "columns_of",
+    "KNSources",
+    "NBitsOperands",
     "is_signed",
-    "rows_of",
+    "kn_operands",
+    "kn_sources",
+    "nk_operands",
     "sign_bits",
 ]
 
 WEIGHT, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS = range(1, 6)
 """Inputs of the operator."""
 
-STRIP_BYTES = 64
-"""Bytes of a row of a weight [K, N] that are read at once, the least it may have."""
-
 _SIGNED = frozenset({TensorElementType.INT2, TensorElementType.INT4, TensorElementType.INT8})
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class NBitsOperands:
     """A weight, its scales and zero points, in one of two layouts."""
 
-    by_columns: bool
-    """The weight is DequantizeLinear's [K, N], not MatMulNBits' [N, k_blocks, bytes]."""
+    is_kn: bool
+    """Whether the weight is DequantizeLinear's [K, N], not MatMulNBits' [N, k_blocks, bytes]."""
     codes: HostArray
     codes_stride: int
     """Bytes from row to row."""
@@ -52,8 +51,8 @@ class Operands:
     """Bytes or float32 numbers, which need not be aligned."""
     scales_stride: int
     """Bytes from block to block of K, of a weight [K, N]; from row to row of one [N, ...]."""
-    half_scales: HostArray | None
-    """The same scales as ``pack_half_scales`` gives them, if there are such."""
+    float16_scales: HostArray | None
+    """The same scales as ``pack_float16_scales`` gives them, if there are such."""
     zero_points: HostArray | None
     zero_points_kind: int
     """0: none, 1: packed integers, 2: float32."""
@@ -61,36 +60,36 @@ class Operands:
     """Bytes from block to block of K, of a weight [K, N]; from row to row of one [N, ...]."""
     default_zero_point: int
     """Zero point of all, if there is none for each."""
-    flip: int
-    """Bits of four bytes of a weight [K, N] and of zero points that are to be turned over."""
+    sign_flip: int
+    """Bits of four bytes of a weight [K, N] and of zero points that are to be flipped."""
 
 
-def rows_of(
-    weight: BlockWeight, codes: HostArray, scales: HostArray, zero_points: HostArray | None, half_scales: HostArray | None
-) -> Operands:
-    """Operands as the operator defines them, as arrays of their types, or of bytes with packed zero points."""
+def nk_operands(
+    weight: BlockWeight, codes: HostArray, scales: HostArray, zero_points: HostArray | None, float16_scales: HostArray | None
+) -> NBitsOperands:
+    """NBitsOperands as the operator defines them, as arrays of their types, or of bytes with packed zero points."""
     is_float = zero_points is not None and zero_points.dtype != np.uint8
     width = weight.blocks * 4 if is_float else -(-weight.blocks * weight.bits // 8)
-    return Operands(
-        by_columns=False,
+    return NBitsOperands(
+        is_kn=False,
         codes=codes,
         codes_stride=weight.blocks * weight.block_size * weight.bits // 8,
         scales=scales,
         scales_stride=weight.blocks * 4,
-        half_scales=half_scales,
+        float16_scales=float16_scales,
         zero_points=zero_points,
         zero_points_kind=0 if zero_points is None else 1 + is_float,
         zero_points_stride=width,
         default_zero_point=1 << (weight.bits - 1),
-        flip=0,
+        sign_flip=0,
     )
 
 
-Columns = tuple[Tensor, Tensor, "Tensor | None"]
+KNSources = tuple[Tensor, Tensor, "Tensor | None"]
 """A DequantizeLinear node's weight [K, N], scales, and zero points if there are any."""
 
 
-def column_sources(weight: BlockWeight, info: KernelInfo) -> Columns | None:
+def kn_sources(weight: BlockWeight, info: KernelInfo) -> KNSources | None:
     """Constants of a DequantizeLinear node that the host would derive the node's from.
 
     Returns:
@@ -109,28 +108,28 @@ def column_sources(weight: BlockWeight, info: KernelInfo) -> Columns | None:
     return codes, scales, zero_points
 
 
-def columns_of(weight: BlockWeight, sources: Columns) -> Operands:
-    """Operands of a DequantizeLinear node, as views."""
+def kn_operands(weight: BlockWeight, sources: KNSources) -> NBitsOperands:
+    """NBitsOperands of a DequantizeLinear node, as views."""
     codes, scales, zero_points = sources
     row_bytes = weight.size_n * weight.bits // 8
-    is_raised = is_signed(codes.element_type)
+    is_shifted = is_signed(codes.element_type)
     half = 1 << (weight.bits - 1)
     default, kind = half, 0
     if zero_points is not None:
         kind = 1 if zero_points.shape else 0
-        default = half if kind else int(zero_points.numpy()[()]) + (half if is_raised else 0)
-    return Operands(
-        by_columns=True,
+        default = half if kind else int(zero_points.numpy()[()]) + (half if is_shifted else 0)
+    return NBitsOperands(
+        is_kn=True,
         codes=codes.packed(),
         codes_stride=row_bytes,
         scales=scales.packed() if scales.shape else np.full(weight.size_n, scales.numpy(), dtype=np.float32),
         scales_stride=weight.size_n * 4 if len(scales.shape) == 2 else 0,
-        half_scales=None,
+        float16_scales=None,
         zero_points=zero_points.packed() if kind and zero_points is not None else None,
         zero_points_kind=kind,
         zero_points_stride=row_bytes if zero_points is not None and len(zero_points.shape) == 2 else 0,
         default_zero_point=default,
-        flip=sign_bits(weight.bits) if is_raised else 0,
+        sign_flip=sign_bits(weight.bits) if is_shifted else 0,
     )
 
 

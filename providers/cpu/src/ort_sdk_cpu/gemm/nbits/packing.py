@@ -1,7 +1,7 @@
 """Constants of a MatMulNBits node that are derived from DequantizeLinear's, computed once into memory of a file.
 
-They are read faster in MatMulNBits' layout than in DequantizeLinear's, but there they lie already: so they are computed for
-sessions that keep packed weights in files, and by no others.
+They are read faster in MatMulNBits' layout than in DequantizeLinear's, but there they are in memory already: so they are computed
+for sessions that keep packed weights in files, and by no others.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from ort_sdk_cpu.kernel.bound import stores_packed_weights
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.platform import libraries
 
-from .operands import SCALES, STRIP_BYTES, WEIGHT, ZERO_POINTS, is_signed, sign_bits
+from .arguments.matmul_nbits import STRIP_BYTES
+from .arguments.transpose import MODULE, WORKSPACE_BYTES, TransposeCodes, TransposeScales
+from .operands import SCALES, WEIGHT, ZERO_POINTS, is_signed, sign_bits
 
 __all__ = ["computed_operands", "pack_operand"]
 
-TASKS = "matmul_nbits_transposition"
-WORK_BYTES = 16 << 10
-"""Working memory of a thread."""
 _TEXTS = (SCALES_FROM_DEQUANTIZE_LINEAR, WEIGHT_FROM_DEQUANTIZE_LINEAR, ZERO_POINTS_FROM_DEQUANTIZE_LINEAR)
 
 
@@ -73,14 +72,15 @@ def _is_matrix_of_floats(tensor: Tensor) -> bool:
 
 def _transpose_codes(weight: BlockWeight, source: Any, buffer: HostArray) -> None:
     codes, stride = source.packed(), weight.size_n * weight.bits // 8
-    flip = sign_bits(weight.bits) if is_signed(source.element_type) else 0
+    sign_flip = sign_bits(weight.bits) if is_signed(source.element_type) else 0
     threads = min(libraries.thread_count(), math.ceil(stride / STRIP_BYTES))
-    work = np.empty(threads * WORK_BYTES, np.uint8)
-    sizes = (weight.size_k, stride, len(buffer) // weight.size_n)
-    TaskCall(TASKS, f"transpose_codes_{weight.bits}", (codes, buffer, *sizes, flip, work), threads).run()
+    workspace = np.empty(threads * WORKSPACE_BYTES, np.uint8)
+    width = len(buffer) // weight.size_n
+    arguments = TransposeCodes(codes, buffer, weight.size_k, stride, width, sign_flip, workspace)
+    TaskCall(MODULE, f"transpose_codes_{weight.bits}", arguments, threads).run()
 
 
 def _transpose_scales(weight: BlockWeight, source: Any, buffer: HostArray) -> None:
     scales = source.packed()
-    arguments = (scales, buffer, weight.blocks, weight.size_n)
-    TaskCall(TASKS, "transpose_scales", arguments, libraries.thread_count()).run()
+    arguments = TransposeScales(scales, buffer, weight.blocks, weight.size_n)
+    TaskCall(MODULE, "transpose_scales", arguments, libraries.thread_count()).run()

@@ -1,4 +1,9 @@
-"""How a product with a weight of packed integers is computed: which compiled tasks, in what pieces, with what working memory."""
+"""How a MatMulNBits is computed: by which compiled tasks, in what blocks, with how much workspace.
+
+``select.py`` says which algorithm. A plan adds to it the task that brings activations into the form it reads, how threads share K
+and N (``k_parts`` by ``n_parts`` jobs), and for panels their size: ``chunk`` blocks of a strip of columns, used for ``mc`` rows
+of activations; strips of a ``group`` take turns, so that their sums, and not their panels, are kept.
+"""
 
 from __future__ import annotations
 
@@ -6,84 +11,81 @@ import math
 
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, has_vnni
 
-from .operands import Operands
+from .arguments import gemm_amx, gemm_f32, gemm_i8, gemv_kn, gemv_nk_f32, gemv_nk_i8, gemv_nk_i32
+from .arguments.gemm_f32 import PACKED_ROWS
+from .arguments.gemm_i8 import SLACK_BYTES
+from .arguments.gemv_nk_i32 import LINES
+from .arguments.matmul_nbits import FLOAT_ZERO_POINTS, WORKSPACE_START
+from .arguments.matmul_nbits import STRIP_BYTES as SPAN_BYTES
+from .operands import NBitsOperands
+from .select import GEMV_ROWS, NBitsAlgorithm, NBitsProblem, select_algorithm
 
-__all__ = ["Form", "choose_form", "form_of_few_rows"]
+__all__ = ["ELEMENTS_PER_THREAD", "SPAN_BYTES", "NBitsPlan", "block_bytes", "padded", "plan_gemv", "plan_matmul", "problem_of"]
 
-
-FEW_ROWS = {(False, False): 10, (False, True): 4, (True, False): 8, (True, True): 6}
-"""Most rows of activations for which no panels are made, by whether products are of float32, and the weight is [K, N]."""
-MATRIX_ROWS, MATRIX_ROWS_OF_BYTES = 9, 17
-"""Fewest rows of activations for products of float32 on the processor's matrix unit, the second of a weight [K, N] of 8 bits."""
-ROUNDED_ROWS = {False: 40, True: 17}
-"""Fewest for products of numbers rounded to bfloat16, by whether the weight is [K, N]."""
-UNIT_ROWS, UNIT_STEPS, TILE_BYTES, STAGE_BYTES = 16, 32, 1024, 4096
-"""As in the compiled modules: rows and steps along K of the unit's tiles, bytes of a tile, working memory."""
-UNIT_PARTS = {False: 1, True: 3}
-"""Tiles of activations for each of the weight's, by whether products are of float32."""
-UNIT_PANEL_STEPS = 512
-"""Most steps along K of its panels: what rows of activations are split into stays in a core's second cache beside them."""
-UNIT_SUMS_BYTES = 512 << 10
-"""Most sums of strips whose panels take turns, so that activations are read less often."""
-COLUMNS_DISTANCE, ROWS_DISTANCE = 2, {2: 8, 4: 4, 8: 2}
-"""Steps along K between those of a pair, as in ``microkernels.amx_codes``: of a weight [K, N], and of the others by bits."""
-ROWS_IN_TURNS = 16
-"""Most rows of activations for which the panels of a weight [K, N] are made in the order in which it lies in memory."""
-ROWS_AT_ONCE = 192
-"""Rows of activations a panel is used for; a multiple of all kinds of tile."""
-ROUNDED_ROWS_AT_ONCE = 512
-"""The same of rounded numbers, which take less memory."""
-TILE_ROWS = {False: 2, True: 4}
-"""Rows of the smallest tile, by whether products are of float32."""
-GATHERED_ROWS = 12
-"""Rows of activations that are gathered for tiles of float32."""
+_TILE_ROWS, _TILE_STEPS, _TILE_BYTES, _STAGE_BYTES = 16, 32, 1024, 4096
+"""Of the matrix unit: rows and steps along K of a tile, its bytes, and workspace for a block's sums."""
+_TERMS = {False: 1, True: 3}
+"""bfloat16 of an activation, by whether it stays as exact as float32."""
+# What rows of activations are split into stays in a core's second cache beside a panel of so many steps.
+AMX_PANEL_STEPS = 512
+"""Most steps along K of a panel for the matrix unit."""
+# Activations are read once for all strips of a group.
+AMX_SUMS_BYTES = 512 << 10
+"""Most sums of strips whose panels take turns."""
+_KN_DISTANCE, _NK_DISTANCE = 2, {2: 8, 4: 4, 8: 2}
+"""Steps along K between those of a pair of bfloat16, as in ``microkernels.amx_codes``: of a KN, and an NK weight by bits."""
+# Then a panel's sums of all strips fit a cache, and memory is read in order, which processors foresee.
+_ROWS_IN_TURNS = 16
+"""Most rows of activations for which the panels of a KN weight are unpacked in the order of memory."""
+# A multiple of the rows of all register tiles; sums of a strip stay in a second cache.
+MC = 192
+"""Rows of activations a panel is used for."""
+MC_BF16 = 512
+"""The same of activations rounded to bfloat16, which take less memory."""
+_REGISTER_ROWS = {False: 2, True: 4}
+"""Rows of the smallest register tile, by whether activations stay float32."""
 PANEL_BYTES = {False: 96 << 10, True: 128 << 10}
-"""Size of a panel, by whether products are of float32: a part of a core's second cache."""
-SMALL_PANEL_BYTES = 16 << 10
+"""Size of a panel, by whether activations stay float32: a part of a core's second cache."""
+_SMALL_PANEL_BYTES = 16 << 10
 """Size of a panel for few rows of activations, which is used soon: a part of a core's first cache."""
-BLOCK_ROWS = 32
-"""Rows of K to a panel of a weight [K, N] made in the order in which it lies."""
-SLACK_BYTES = 64 * 128
-SPARE_BYTES = 4096
-GATHER_BYTES = 64 + 1024
-"""Working memory behind a tile's activations."""
-SPAN_BYTES = 64
-BYTE_BITS = 8
-FLOAT_ZEROS = 2
-"""``zero_points_kind`` of those that need not be whole numbers."""
-MINIMAL_CHUNK = 4
-"""Blocks: the zero points of so many begin at a byte."""
-WORK_PER_PART = 1 << 16
-"""Elements of the weight, times rows of activations, below which another thread costs more than it gains."""
-ELEMENTS_PER_PART = 1 << 15
+_ROWS_OF_TURN = 32
+"""Rows of K to a panel of a KN weight that is unpacked in the order of memory."""
+_PACK_BYTES = 64 + 1024
+"""Workspace behind a tile of packed activations."""
+# The zero points of so many blocks begin at a byte, whatever their bits.
+_LEAST_CHUNK = 4
+"""Fewest blocks to a panel."""
+# Below, another thread costs more to wake than it saves.
+_WORK_PER_THREAD = 1 << 16
+"""Elements of the weight, times rows of activations, that are worth a thread."""
+ELEMENTS_PER_THREAD = 1 << 15
 """The same for numbers that are only read and written."""
-LINES_OF_ROWS = 6
-"""Lines of a row of activations as digits."""
-MOST_PARTS_OF_K = 4
-"""Parts of K whose results are added up."""
+# Each part of K has results of its own, which are added up: more of them would be more to add than reading in order saves.
+_MOST_K_PARTS = 4
+"""Most parts of K."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A way to compute a product."""
+class NBitsPlan:
+    """A MatMulNBits's tasks."""
 
+    algorithm: NBitsAlgorithm
     module: str
     task: str
-    arrange: str
+    activations_task: str
     """Task that brings the activations into their form."""
     planes: int
-    """Its argument: elements taken apart, or rows brought together."""
+    """Its argument: codes of a byte by whose positions elements are put in order, or rows packed together."""
     x_stride: int
     """Bytes from row to row, or tile to tile, of what it makes."""
     buffers: tuple[int, int, int]
-    """Bytes for what it makes: activations, none if they are read as they are; their scales or working memory; their sums."""
-    work_stride: int = 0
+    """Bytes for what it makes: activations, none if they are read as they are; their scales or workspace; their sums."""
+    workspace_stride: int = 0
     k_parts: int = 1
     n_parts: int = 1
     chunk: int = 0
-    rows_at_once: int = 0
+    mc: int = 0
     group: int = 1
 
     @property
@@ -102,13 +104,16 @@ def padded(size: int, unit: int) -> int:
     return math.ceil(size / unit) * unit
 
 
-def parts_of(weight: BlockWeight, rows: int, threads: int) -> int:
-    """Threads that a product is worth."""
-    return max(1, min(threads, rows * weight.size_n * weight.size_k // WORK_PER_PART))
+def problem_of(weight: BlockWeight, operands: NBitsOperands, rows: int, *, is_exact: bool) -> NBitsProblem:
+    """What the algorithm depends on."""
+    has_float_zero_points = operands.zero_points_kind == FLOAT_ZERO_POINTS
+    return NBitsProblem(
+        rows, weight.size_k, weight.size_n, weight.bits, weight.block_size, operands.is_kn, is_exact, has_float_zero_points
+    )
 
 
-def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int, *, is_exact: bool) -> Form:
-    """The fastest form known.
+def plan_matmul(weight: BlockWeight, operands: NBitsOperands, rows: int, threads: int, *, is_exact: bool) -> NBitsPlan:
+    """The plan of a MatMulNBits.
 
     Args:
         weight: attributes of the node.
@@ -117,176 +122,175 @@ def choose_form(weight: BlockWeight, operands: Operands, rows: int, threads: int
         threads: that there are.
         is_exact: activations are used as they are, not quantised to 8 bits or rounded to bfloat16.
     """
-    parts = parts_of(weight, rows, threads)
-    if has_matrix_unit() and rows >= _fewest_rows(weight, operands, is_exact=is_exact) and _is_of_tiles(weight, operands):
-        return _tiles(weight, operands, rows, parts, is_exact=is_exact)
-    if rows > FEW_ROWS[is_exact, operands.by_columns]:
-        return _panels(weight, operands, rows, parts, is_exact=is_exact)
-    if operands.by_columns:
-        return _columns(weight, operands, rows, parts, is_exact=is_exact)
-    if not is_exact:
-        return _rows_by_lanes(weight, rows, parts)
-    return _rows_by_digits(weight, rows, parts) if has_vnni() else _rows(weight, rows, parts)
+    work = rows * weight.size_n * weight.size_k
+    threads = max(1, min(threads, work // _WORK_PER_THREAD))
+    algorithm = select_algorithm(problem_of(weight, operands, rows, is_exact=is_exact))
+    match algorithm:
+        case NBitsAlgorithm.AMX_BF16 | NBitsAlgorithm.AMX_BF16X3:
+            return _amx(algorithm, weight, operands, rows, threads)
+        case NBitsAlgorithm.GEMM_FLOAT32 | NBitsAlgorithm.GEMM_INT8:
+            return _gemm(algorithm, weight, operands, rows, threads)
+        case NBitsAlgorithm.GEMV_KN:
+            return _gemv_kn(weight, operands, rows, threads, is_exact=is_exact)
+        case NBitsAlgorithm.GEMV_INT8:
+            return _gemv_int8(weight, rows, threads)
+        case NBitsAlgorithm.GEMV_INT8_LIMBS:
+            return _gemv_int8_limbs(weight, rows, threads)
+        case NBitsAlgorithm.GEMV_FLOAT32:
+            return _gemv_float32(weight, rows, threads)
 
 
-def form_of_few_rows(weight: BlockWeight, operands: Operands, *, is_exact: bool) -> tuple[Form, int]:
-    """The form for one row of activations on one thread, and for how many rows it is the same but for sizes of buffers."""
-    return choose_form(weight, operands, 1, 1, is_exact=is_exact), FEW_ROWS[is_exact, operands.by_columns]
+def plan_gemv(weight: BlockWeight, operands: NBitsOperands, *, is_exact: bool) -> tuple[NBitsPlan, int]:
+    """The plan for one row of activations on one thread, and for how many rows it is the same but for sizes of buffers."""
+    return plan_matmul(weight, operands, 1, 1, is_exact=is_exact), GEMV_ROWS[is_exact, operands.is_kn]
 
 
 def _name(kind: str, weight: BlockWeight, *, is_exact: bool) -> str:
     return f"{kind}_{'f32' if is_exact else 'i8'}_{weight.bits}"
 
 
-def _rows(weight: BlockWeight, rows: int, parts: int) -> Form:
-    """Dot products with rows of a weight [N, ...]."""
+def _gemv_float32(weight: BlockWeight, rows: int, threads: int) -> NBitsPlan:
     planes, sums = 8 // weight.bits, rows * block_bytes(weight)
     stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) * 4
-    return Form(
-        module="matmul_nbits_rows_f32",
-        task=f"rows_f32_{weight.bits}",
-        arrange="arrange_rows_f32",
+    return NBitsPlan(
+        NBitsAlgorithm.GEMV_FLOAT32,
+        gemv_nk_f32.MODULE,
+        task=f"gemv_nk_f32_{weight.bits}",
+        activations_task="deinterleave_f32",
         planes=planes,
         x_stride=stride,
-        buffers=(rows * stride, SPARE_BYTES * parts, sums),
-        n_parts=parts,
+        buffers=(rows * stride, WORKSPACE_START * threads, sums),
+        n_parts=threads,
     )
 
 
-def _rows_by_lanes(weight: BlockWeight, rows: int, parts: int) -> Form:
-    """The same with activations quantised lane by lane."""
+def _gemv_int8(weight: BlockWeight, rows: int, threads: int) -> NBitsPlan:
     planes = 8 // weight.bits
     stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes) // planes * (planes + 1) + SPAN_BYTES
-    return Form(
-        module="matmul_nbits_rows_i8",
-        task=f"rows_i8_{weight.bits}",
-        arrange=f"lanes_of_rows_{weight.bits}",
+    return NBitsPlan(
+        NBitsAlgorithm.GEMV_INT8,
+        gemv_nk_i8.MODULE,
+        task=f"gemv_nk_i8_{weight.bits}",
+        activations_task=f"quantize_lanes_{weight.bits}",
         planes=planes,
         x_stride=stride,
         buffers=(rows * stride, 0, rows * block_bytes(weight)),
-        n_parts=parts,
+        n_parts=threads,
     )
 
 
-def _rows_by_digits(weight: BlockWeight, rows: int, parts: int) -> Form:
-    """The same as exact as of float32, of integers."""
+def _gemv_int8_limbs(weight: BlockWeight, rows: int, threads: int) -> NBitsPlan:
     planes, sums = 8 // weight.bits, rows * block_bytes(weight)
     stride = padded(weight.blocks * weight.block_size, SPAN_BYTES * planes)
-    return Form(
-        module="matmul_nbits_rows_i32",
-        task=f"rows_i32_{weight.bits}",
-        arrange="digits_of_rows",
+    return NBitsPlan(
+        NBitsAlgorithm.GEMV_INT8_LIMBS,
+        gemv_nk_i32.MODULE,
+        task=f"gemv_nk_i32_{weight.bits}",
+        activations_task="quantize_limbs",
         planes=planes,
         x_stride=stride,
-        buffers=(rows * LINES_OF_ROWS * stride, sums, sums),
-        n_parts=parts,
+        buffers=(rows * LINES * stride, sums, sums),
+        n_parts=threads,
     )
 
 
-def _columns(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
-    """Sums of rows of a weight [K, N]."""
+def _gemv_kn(weight: BlockWeight, operands: NBitsOperands, rows: int, threads: int, *, is_exact: bool) -> NBitsPlan:
     sums = rows * block_bytes(weight)
-    k_parts, n_parts = _parts_of_k(weight.blocks, parts)
+    k_parts, n_parts = _parts(weight.blocks, threads)
     strips = math.ceil(math.ceil(operands.codes_stride / SPAN_BYTES) / n_parts)
     stride = weight.size_k * 4 if is_exact else padded(weight.blocks * weight.block_size, SPAN_BYTES)
-    return Form(
-        module="matmul_nbits_columns",
-        task=_name("columns", weight, is_exact=is_exact),
-        arrange="sum_rows" if is_exact else "arrange_rows_i8",
+    return NBitsPlan(
+        NBitsAlgorithm.GEMV_KN,
+        gemv_kn.MODULE,
+        task=_name("gemv_kn", weight, is_exact=is_exact),
+        activations_task="block_sums" if is_exact else "quantize_blocks",
         planes=1,
         x_stride=stride,
         buffers=(0 if is_exact else rows * stride, 0 if is_exact else sums, sums),
-        work_stride=SPARE_BYTES + (3 if is_exact else 2) * rows * strips * 256 * (8 // weight.bits),
+        workspace_stride=WORKSPACE_START + (3 if is_exact else 2) * rows * strips * 256 * (8 // weight.bits),
         k_parts=k_parts,
         n_parts=n_parts,
     )
 
 
-def _parts_of_k(units: int, parts: int) -> tuple[int, int]:
+def _parts(units: int, threads: int) -> tuple[int, int]:
     """Parts of K and of N; of K as many as can be added up, so that whole rows are read."""
-    k_parts = max(count for count in range(1, min(parts, MOST_PARTS_OF_K, units) + 1) if parts % count == 0)
-    return k_parts, parts // k_parts
+    k_parts = max(count for count in range(1, min(threads, _MOST_K_PARTS, units) + 1) if threads % count == 0)
+    return k_parts, threads // k_parts
 
 
-def _panels(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
-    """Panels of the weight."""
-    planes, layout = 8 // weight.bits, "columns" if operands.by_columns else "rows"
-    pairs = 2 * planes if operands.by_columns else 1
-    takes_turns = operands.by_columns and rows <= ROWS_IN_TURNS
-    chunk = max(1, BLOCK_ROWS // weight.block_size) if takes_turns else _chunk(weight, operands, pairs, rows, is_exact=is_exact)
-    at_once = min(padded(rows, TILE_ROWS[is_exact]), ROWS_AT_ONCE)
-    k_parts, n_parts = _parts_of_k(math.ceil(weight.blocks / chunk), parts) if takes_turns else (1, parts)
+def _gemm(algorithm: NBitsAlgorithm, weight: BlockWeight, operands: NBitsOperands, rows: int, threads: int) -> NBitsPlan:
+    """Panels of float32 or of int8."""
+    is_exact, planes = algorithm is NBitsAlgorithm.GEMM_FLOAT32, 8 // weight.bits
+    pairs = 2 * planes if operands.is_kn else 1
+    takes_turns = operands.is_kn and rows <= _ROWS_IN_TURNS
+    chunk = (
+        max(1, _ROWS_OF_TURN // weight.block_size) if takes_turns else _chunk(weight, operands, pairs, rows, is_exact=is_exact)
+    )
+    mc = min(padded(rows, _REGISTER_ROWS[is_exact]), MC)
+    k_parts, n_parts = _parts(math.ceil(weight.blocks / chunk), threads) if takes_turns else (1, threads)
     group = math.ceil(math.ceil(operands.codes_stride / SPAN_BYTES) / n_parts) if takes_turns else 1
     panel = chunk * weight.block_size * (128 if is_exact else 32) + SLACK_BYTES
-    x_planes, whole = 1 if operands.by_columns else planes, padded(rows, TILE_ROWS[is_exact])
+    x_planes, whole = 1 if operands.is_kn else planes, padded(rows, _REGISTER_ROWS[is_exact])
     x_stride, sums = padded(weight.blocks * weight.block_size, SPAN_BYTES * x_planes), whole * block_bytes(weight)
     buffers = (whole * x_stride, sums, sums)
     if is_exact:
-        x_stride = weight.size_k * 4 * GATHERED_ROWS + GATHER_BYTES
-        buffers = (math.ceil(rows / GATHERED_ROWS) * x_stride, 0, 0)
-    return Form(
-        module=f"matmul_nbits_panels_{'f32' if is_exact else 'i8'}",
-        task=_name(f"panels_of_{layout}", weight, is_exact=is_exact),
-        arrange="gather_tiles" if is_exact else "arrange_rows_i8",
-        planes=GATHERED_ROWS if is_exact else x_planes,
+        x_stride = weight.size_k * 4 * PACKED_ROWS + _PACK_BYTES
+        buffers = (math.ceil(rows / PACKED_ROWS) * x_stride, 0, 0)
+    return NBitsPlan(
+        algorithm,
+        gemm_f32.MODULE if is_exact else gemm_i8.MODULE,
+        task=_name("gemm_kn" if operands.is_kn else "gemm_nk", weight, is_exact=is_exact),
+        activations_task="pack_rows_f32" if is_exact else "quantize_blocks",
+        planes=PACKED_ROWS if is_exact else x_planes,
         x_stride=x_stride,
         buffers=buffers,
-        work_stride=padded(SPARE_BYTES + pairs * (group * at_once * 128 + chunk * 256 + panel), SPAN_BYTES),
+        workspace_stride=padded(WORKSPACE_START + pairs * (group * mc * 128 + chunk * 256 + panel), SPAN_BYTES),
         k_parts=k_parts,
         n_parts=n_parts,
         chunk=chunk,
-        rows_at_once=at_once,
+        mc=mc,
         group=group,
     )
 
 
-def _fewest_rows(weight: BlockWeight, operands: Operands, *, is_exact: bool) -> int:
-    """Of activations, for products on the processor's matrix unit."""
-    if not is_exact:
-        return ROUNDED_ROWS[operands.by_columns]
-    return MATRIX_ROWS_OF_BYTES if operands.by_columns and weight.bits == BYTE_BITS else MATRIX_ROWS
-
-
-def _is_of_tiles(weight: BlockWeight, operands: Operands) -> bool:
-    """Whether codes less their zero points are whole numbers, and blocks are whole tiles."""
-    return operands.zero_points_kind != FLOAT_ZEROS and weight.block_size % UNIT_STEPS == 0
-
-
-def _tiles(weight: BlockWeight, operands: Operands, rows: int, parts: int, *, is_exact: bool) -> Form:
-    """Panels of the weight for the processor's matrix unit."""
-    pairs, layout = (2 * (8 // weight.bits), "columns") if operands.by_columns else (1, "rows")
-    most = ROWS_AT_ONCE if is_exact else ROUNDED_ROWS_AT_ONCE
-    unit, at_once = _chunk_unit(weight, operands), min(padded(rows, UNIT_ROWS), most)
-    chunk = min(padded(weight.blocks, unit), padded(UNIT_PANEL_STEPS // weight.block_size, unit))
-    panel_bytes = chunk * weight.block_size // UNIT_STEPS * 2 * TILE_BYTES
-    strip_bytes, strips = pairs * at_once * 128, math.ceil(math.ceil(weight.size_n / (32 * pairs)) / parts)
-    group = max(1, min(strips, UNIT_SUMS_BYTES // strip_bytes))
-    distance = COLUMNS_DISTANCE if operands.by_columns else ROWS_DISTANCE[weight.bits]
-    x_stride = weight.blocks * weight.block_size // UNIT_STEPS * UNIT_PARTS[is_exact] * TILE_BYTES
-    return Form(
-        module="matmul_nbits_tiles",
-        task=f"{'tiles' if is_exact else 'numbers'}_of_{layout}_{weight.bits}",
-        arrange=f"{'parts_of_rows' if is_exact else 'rounded_rows'}_{distance}",
+def _amx(algorithm: NBitsAlgorithm, weight: BlockWeight, operands: NBitsOperands, rows: int, threads: int) -> NBitsPlan:
+    """Panels of bfloat16 for the matrix unit."""
+    is_exact = algorithm is NBitsAlgorithm.AMX_BF16X3
+    pairs, layout = (2 * (8 // weight.bits), "kn") if operands.is_kn else (1, "nk")
+    unit, mc = _chunk_unit(weight, operands), min(padded(rows, _TILE_ROWS), MC if is_exact else MC_BF16)
+    chunk = min(padded(weight.blocks, unit), padded(AMX_PANEL_STEPS // weight.block_size, unit))
+    panel_bytes = chunk * weight.block_size // _TILE_STEPS * 2 * _TILE_BYTES
+    strip_bytes, strips = pairs * mc * 128, math.ceil(math.ceil(weight.size_n / (32 * pairs)) / threads)
+    group = max(1, min(strips, AMX_SUMS_BYTES // strip_bytes))
+    distance = _KN_DISTANCE if operands.is_kn else _NK_DISTANCE[weight.bits]
+    x_stride = weight.blocks * weight.block_size // _TILE_STEPS * _TERMS[is_exact] * _TILE_BYTES
+    used = WORKSPACE_START + group * strip_bytes + pairs * (chunk * 256 + panel_bytes) + _STAGE_BYTES
+    return NBitsPlan(
+        algorithm,
+        gemm_amx.MODULE,
+        task=f"gemm_{layout}_{'bf16x3' if is_exact else 'bf16'}_{weight.bits}",
+        activations_task=f"{'split_bf16' if is_exact else 'round_bf16'}_{distance}",
         planes=1,
         x_stride=x_stride,
-        buffers=(math.ceil(rows / UNIT_ROWS) * x_stride, 0, 0),
-        work_stride=padded(SPARE_BYTES + group * strip_bytes + pairs * (chunk * 256 + panel_bytes) + STAGE_BYTES, SPAN_BYTES),
-        n_parts=parts,
+        buffers=(math.ceil(rows / _TILE_ROWS) * x_stride, 0, 0),
+        workspace_stride=padded(used, SPAN_BYTES),
+        n_parts=threads,
         chunk=chunk,
-        rows_at_once=at_once,
+        mc=mc,
         group=group,
     )
 
 
-def _chunk_unit(weight: BlockWeight, operands: Operands) -> int:
+def _chunk_unit(weight: BlockWeight, operands: NBitsOperands) -> int:
     """Blocks whose codes and zero points begin and end together with what is read at a time."""
-    lanes = weight.block_size // (4 if operands.by_columns else 4 * (8 // weight.bits))
-    return max(MINIMAL_CHUNK, 16 // lanes)
+    lanes = weight.block_size // (4 if operands.is_kn else 4 * (8 // weight.bits))
+    return max(_LEAST_CHUNK, 16 // lanes)
 
 
-def _chunk(weight: BlockWeight, operands: Operands, pairs: int, rows: int, *, is_exact: bool) -> int:
+def _chunk(weight: BlockWeight, operands: NBitsOperands, pairs: int, rows: int, *, is_exact: bool) -> int:
     """Blocks to a panel."""
     unit = _chunk_unit(weight, operands)
     per_block = pairs * weight.block_size * (128 if is_exact else 32)
-    panel = SMALL_PANEL_BYTES if rows <= ROWS_IN_TURNS else PANEL_BYTES[is_exact]
+    panel = _SMALL_PANEL_BYTES if rows <= _ROWS_IN_TURNS else PANEL_BYTES[is_exact]
     return min(padded(weight.blocks, unit), max(unit, panel // per_block // unit * unit))

@@ -1,170 +1,171 @@
-"""Activations of MatMulNBits, rows of float32, in the forms that the other tasks read.
+"""Activations of MatMulNBits, rows of float32, in the forms that GEMMs and GEMVs read. Threads share the rows.
 
-Arguments, but for ``add_parts``: (x; rows, k, block, planes; target, scales, sums; x_stride, b_stride). ``x_stride``: bytes from
-row to row of the target, ``b_stride`` of what there is of each block.
+Activations are few beside a weight: what the innermost loops would have to do for each row of the weight is done here once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import DISTANCES, PARTS, TILE_NUMBERS, store_parts
-from ort_sdk_cpu.gemm.nbits.microkernels.amx_values import store_rounded
-from ort_sdk_cpu.gemm.nbits.microkernels.arrange_f32 import arrange_f32, arrange_i8, sum_blocks
-from ort_sdk_cpu.gemm.nbits.microkernels.arrange_i8 import arrange_lanes
-from ort_sdk_cpu.gemm.nbits.microkernels.fixed_point import arrange_digits
+from ort_sdk_cpu.gemm.nbits.arguments.activations import Activations, AddPartials
+from ort_sdk_cpu.gemm.nbits.arguments.gemv_nk_i32 import LINES
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import DISTANCES, PARTS, TILE_NUMBERS, store_split
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_values import store_bf16
+from ort_sdk_cpu.gemm.nbits.microkernels.quantize_blocks import deinterleave_row, quantize_row, sum_blocks
+from ort_sdk_cpu.gemm.nbits.microkernels.quantize_lanes import quantize_row_by_lanes
+from ort_sdk_cpu.gemm.nbits.microkernels.quantize_limbs import quantize_row_to_limbs
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import add
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = [
-    "add_parts",
-    "arrange_rows_f32",
-    "arrange_rows_i8",
-    "digits_of_rows",
-    "gather_tiles",
-    "lanes_of_rows_2",
-    "lanes_of_rows_4",
-    "lanes_of_rows_8",
-    "parts_of_rows_2",
-    "parts_of_rows_4",
-    "parts_of_rows_8",
-    "rounded_rows_2",
-    "rounded_rows_4",
-    "rounded_rows_8",
-    "sum_rows",
+    "add_partials",
+    "block_sums",
+    "deinterleave_f32",
+    "pack_rows_f32",
+    "quantize_blocks",
+    "quantize_lanes_2",
+    "quantize_lanes_4",
+    "quantize_lanes_8",
+    "quantize_limbs",
+    "round_bf16_2",
+    "round_bf16_4",
+    "round_bf16_8",
+    "split_bf16_2",
+    "split_bf16_4",
+    "split_bf16_8",
 ]
 
 
 @task
-def arrange_rows_i8(record: int, part: int, parts: int) -> None:
-    """``arrange_i8`` of each row."""
-    rows, k, planes = argument(record, 1), argument(record, 2), argument(record, 4)
-    x_stride, b_stride = argument(record, 8), argument(record, 9)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        arrange_i8(
-            argument(record, 0) + row * k * 4,
+def quantize_blocks(args: Activations, thread: int, threads: int) -> None:
+    """``quantize_row`` of each row."""
+    rows, k, planes = args.rows, args.k, args.planes
+    x_stride, b_stride = args.x_stride, args.block_stride
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        quantize_row(
+            args.x + row * k * 4,
             k,
-            argument(record, 3),
+            args.block_size,
             planes,
-            argument(record, 5) + row * x_stride,
-            argument(record, 6) + row * b_stride,
-            argument(record, 7) + row * b_stride,
+            args.target + row * x_stride,
+            args.scales + row * b_stride,
+            args.sums + row * b_stride,
         )
 
 
-def _lanes_of_rows(bits: int) -> Task:
-    arrange = arrange_lanes[8 // bits]
+def _quantize_lanes(bits: int) -> Task:
+    arrange = quantize_row_by_lanes[8 // bits]
 
-    def lanes_of_rows(record: int, part: int, parts: int) -> None:
-        rows, k, block = argument(record, 1), argument(record, 2), argument(record, 3)
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            place, sums = argument(record, 5) + row * argument(record, 8), argument(record, 7) + row * argument(record, 9)
-            arrange(argument(record, 0) + row * k * 4, k, block, place, sums)
+    def quantize_lanes(args: Activations, thread: int, threads: int) -> None:
+        rows, k, block = args.rows, args.k, args.block_size
+        for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+            place, sums = args.target + row * args.x_stride, args.sums + row * args.block_stride
+            arrange(args.x + row * k * 4, k, block, place, sums)
 
-    lanes_of_rows.__name__ += f"_{bits}"
-    lanes_of_rows.__doc__ = "``arrange_lanes`` of each row; nothing is written to ``scales``."
-    return task(lanes_of_rows)
+    quantize_lanes.__name__ += f"_{bits}"
+    quantize_lanes.__doc__ = "``quantize_row_by_lanes`` of each row; nothing is written to ``scales``."
+    return task(quantize_lanes)
 
 
-lanes_of_rows_2, lanes_of_rows_4, lanes_of_rows_8 = (_lanes_of_rows(bits) for bits in (2, 4, 8))
+quantize_lanes_2, quantize_lanes_4, quantize_lanes_8 = (_quantize_lanes(bits) for bits in (2, 4, 8))
 
 
 @task
-def digits_of_rows(record: int, part: int, parts: int) -> None:
-    """``arrange_digits`` of each row; ``x_stride`` bytes from line to line, of which a row has six."""
-    rows, k, x_stride = argument(record, 1), argument(record, 2), argument(record, 8)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        offset = row * argument(record, 9)
-        arrange_digits(
-            argument(record, 0) + row * k * 4,
+def quantize_limbs(args: Activations, thread: int, threads: int) -> None:
+    """``quantize_row_to_limbs`` of each row; ``x_stride`` bytes from line to line, of which a row has ``LINES``."""
+    rows, k, x_stride = args.rows, args.k, args.x_stride
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        offset = row * args.block_stride
+        quantize_row_to_limbs(
+            args.x + row * k * 4,
             k,
-            argument(record, 3),
-            argument(record, 4),
-            argument(record, 5) + row * 6 * x_stride,
+            args.block_size,
+            args.planes,
+            args.target + row * LINES * x_stride,
             x_stride,
-            argument(record, 6) + offset,
-            argument(record, 7) + offset,
+            args.scales + offset,
+            args.sums + offset,
         )
 
 
 @task
-def arrange_rows_f32(record: int, part: int, parts: int) -> None:
-    """``arrange_f32`` of each row; in place of the scales there is working memory, 4 KB for each part."""
-    rows, k, block, planes = argument(record, 1), argument(record, 2), argument(record, 3), argument(record, 4)
-    target, spare, sums = argument(record, 5), argument(record, 6), argument(record, 7)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        place, sum_place = target + row * argument(record, 8), sums + row * argument(record, 9)
-        arrange_f32(argument(record, 0) + row * k * 4, k, block, planes, place, sum_place, spare + part * 4096)
+def deinterleave_f32(args: Activations, thread: int, threads: int) -> None:
+    """``deinterleave_row`` of each row; in place of scales there is workspace, ``WORKSPACE_START`` bytes of each thread."""
+    rows, k, block, planes = args.rows, args.k, args.block_size, args.planes
+    target, workspace, sums = args.target, args.scales, args.sums
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        place, sum_place = target + row * args.x_stride, sums + row * args.block_stride
+        deinterleave_row(args.x + row * k * 4, k, block, planes, place, sum_place, workspace + thread * WORKSPACE_START)
 
 
 @task
-def sum_rows(record: int, part: int, parts: int) -> None:
+def block_sums(args: Activations, thread: int, threads: int) -> None:
     """``sum_blocks`` of each row."""
-    rows, k = argument(record, 1), argument(record, 2)
-    for row in range(rows * part // parts, rows * (part + 1) // parts):
-        sum_blocks(argument(record, 0) + row * k * 4, k, argument(record, 3), argument(record, 7) + row * argument(record, 9))
+    rows, k = args.rows, args.k
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        sum_blocks(args.x + row * k * 4, k, args.block_size, args.sums + row * args.block_stride)
 
 
 @inner
-def _place_in_tiles(record: int, row: int) -> Any:
+def _tile_row(args: Activations, row: int) -> Any:
     """Address of a row in the first tile of its 16 rows."""
-    return argument(record, 5) + row // TILE_ROWS * argument(record, 8) + row % TILE_ROWS * 64
+    return args.target + row // TILE_ROWS * args.x_stride + row % TILE_ROWS * 64
 
 
-def _tiles_of_rows(name: str, store: Any, tiles: int) -> Task:
-    def tiles_of_rows(record: int, part: int, parts: int) -> None:
-        rows, k, block = argument(record, 1), argument(record, 2), argument(record, 3)
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            place, target = argument(record, 0) + row * k * 4, _place_in_tiles(record, row)
+def _bf16_tiles(name: str, store: Any, tiles: int) -> Task:
+    def bf16_tiles(args: Activations, thread: int, threads: int) -> None:
+        rows, k, block = args.rows, args.k, args.block_size
+        for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+            place, target = args.x + row * k * 4, _tile_row(args, row)
             for step in range(0, (k + block - 1) // block * block, TILE_NUMBERS):
                 first, second = load_f32_first(place + step * 4, k - step), load_f32_first(place + step * 4 + 64, k - step - 16)
                 store(first, second, target + step // TILE_NUMBERS * tiles * TILE_BYTES)
 
-    tiles_of_rows.__name__ = name
-    tiles_of_rows.__doc__ = "Tiles of each row, 16 of them ``x_stride`` bytes behind those before; no scales and no sums."
-    return task(tiles_of_rows)
+    bf16_tiles.__name__ = name
+    bf16_tiles.__doc__ = "Tiles of each row for AMX, 16 rows ``x_stride`` bytes behind those before; no scales and no sums."
+    return task(bf16_tiles)
 
 
-parts_of_rows_2, parts_of_rows_4, parts_of_rows_8 = (
-    _tiles_of_rows(f"parts_of_rows_{distance}", store_parts[distance], PARTS) for distance in DISTANCES
+split_bf16_2, split_bf16_4, split_bf16_8 = (
+    _bf16_tiles(f"split_bf16_{distance}", store_split[distance], PARTS) for distance in DISTANCES
 )
-rounded_rows_2, rounded_rows_4, rounded_rows_8 = (
-    _tiles_of_rows(f"rounded_rows_{distance}", store_rounded[distance], 1) for distance in DISTANCES
+round_bf16_2, round_bf16_4, round_bf16_8 = (
+    _bf16_tiles(f"round_bf16_{distance}", store_bf16[distance], 1) for distance in DISTANCES
 )
 
 
 @inner
-def _gather(x: int, k: int, rows: int, width: int, target: int, spare: int) -> None:
+def _pack(x: int, k: int, rows: int, width: int, target: int, workspace: int) -> None:
     """Up to ``width`` rows as [K, width]; the last of ``rows`` stands for those missing."""
     for start in range(0, k, 16):
-        transpose_rows(x + start * 4, k * 4, rows, k - start, spare)
+        transpose_rows(x + start * 4, k * 4, rows, k - start, workspace)
         for step in range(start, min(start + 16, k)):
-            store_f32(target + step * width * 4, load_f32(spare + (step & 15) * 64))
+            store_f32(target + step * width * 4, load_f32(workspace + (step & 15) * 64))
 
 
 @task
-def gather_tiles(record: int, part: int, parts: int) -> None:
-    """Tiles of ``planes`` rows as [K, planes], ``x_stride`` bytes from tile to tile; 1088 bytes behind each are used, too."""
-    rows, k, width = argument(record, 1), argument(record, 2), argument(record, 4)
+def pack_rows_f32(args: Activations, thread: int, threads: int) -> None:
+    """Tiles of ``planes`` rows as [K, planes], ``x_stride`` bytes from tile to tile; 1,088 bytes behind each are workspace."""
+    rows, k, width = args.rows, args.k, args.planes
     tiles = (rows + width - 1) // width
-    for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
-        first, target = tile * width, argument(record, 5) + tile * argument(record, 8)
-        _gather(argument(record, 0) + first * k * 4, k, min(rows - first, 16), width, target, target + k * width * 4 + 64)
+    for tile in range(tiles * thread // threads, tiles * (thread + 1) // threads):
+        first, target = tile * width, args.target + tile * args.x_stride
+        _pack(args.x + first * k * 4, k, min(rows - first, 16), width, target, target + k * width * 4 + 64)
 
 
 @task
-def add_parts(record: int, part: int, parts: int) -> None:
-    """(target; size; source, count): to float32 numbers those of ``count`` arrays behind each other."""
-    size, source = argument(record, 1), argument(record, 2)
+def add_partials(args: AddPartials, thread: int, threads: int) -> None:
+    """Results of parts of K: to float32 numbers those of ``count`` arrays behind each other, in their order."""
+    size, source = args.size, args.source
     vectors = (size + 15) // 16
-    for vector in range(vectors * part // parts, vectors * (part + 1) // parts):
-        place, left = argument(record, 0) + vector * 64, size - vector * 16
+    for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
+        place, left = args.target + vector * 64, size - vector * 16
         value = load_f32_first(place, left)
-        for index in range(argument(record, 3)):
+        for index in range(args.count):
             value = add(value, load_f32_first(source + index * size * 4 + vector * 64, left))
         store_f32_first(place, value, left)

@@ -1,10 +1,9 @@
-"""MatMulNBits on the processor's matrix unit (AMX), by panels of the weight. For the order see ``microkernels.panel_order``.
+"""GEMM of MatMulNBits on the processor's matrix unit (AMX), which multiplies tiles of bfloat16. For the loops see ``blocking``.
 
-*Tiles* are as exact as products of float32: a panel has codes less their zero points, which are whole numbers, and the scales of
-its blocks are for sums of products; activations are in three parts. *Numbers* are rounded to bfloat16, a panel's and activations.
-
-Arguments: see ``microkernels.arguments``; ``X`` is of ``parts_of_rows`` or of ``rounded_rows``: tiles of 16 rows of activations,
-``X_STRIDE`` bytes each.
+*bf16x3* is as exact as float32: a panel has codes less their zero points, whole numbers of 8 bits, which bfloat16 holds; each
+activation is the sum of three bfloat16 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+Higher-Precision Computations", 2019, have both operands in three), and a block's scales are for its sums of products. *bf16*
+rounds both a panel's dequantized weights and activations.
 """
 
 from __future__ import annotations
@@ -13,34 +12,33 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels import amx_codes, amx_values
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_codes import WIDTHS, offset_of, shift_of
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import PARTS, TILE_NUMBERS, multiply_codes
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import BLOCK, CHUNK, FLIP, K_PARTS, N_PARTS, WORK, WORK_STRIDE, X_STRIDE, X
-from ort_sdk_cpu.gemm.nbits.microkernels.panel_order import run_jobs
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS, TILE_STEPS, configure, release
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_second, store_f32, store_i32
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
+from .blocking import run_jobs
 from .panels import maker_of_columns, maker_of_rows
 
 __all__ = [
-    "numbers_of_columns_2",
-    "numbers_of_columns_4",
-    "numbers_of_columns_8",
-    "numbers_of_rows_2",
-    "numbers_of_rows_4",
-    "numbers_of_rows_8",
-    "tiles_of_columns_2",
-    "tiles_of_columns_4",
-    "tiles_of_columns_8",
-    "tiles_of_rows_2",
-    "tiles_of_rows_4",
-    "tiles_of_rows_8",
+    "gemm_kn_bf16_2",
+    "gemm_kn_bf16_4",
+    "gemm_kn_bf16_8",
+    "gemm_kn_bf16x3_2",
+    "gemm_kn_bf16x3_4",
+    "gemm_kn_bf16x3_8",
+    "gemm_nk_bf16_2",
+    "gemm_nk_bf16_4",
+    "gemm_nk_bf16_8",
+    "gemm_nk_bf16x3_2",
+    "gemm_nk_bf16x3_4",
+    "gemm_nk_bf16x3_8",
 ]
 
 _STEP_BYTES = 2 * TILE_BYTES // TILE_NUMBERS
@@ -49,7 +47,7 @@ _AHEAD = 32
 """Rows of a weight [K, N] that are asked for ahead."""
 _LAST_BYTE = 63
 """Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
-_multiply_group, _multiply_two_groups = (amx_values.multiply_numbers[groups] for groups in (1, 2))
+_multiply_group, _multiply_two_groups = (amx_values.multiply_bf16[groups] for groups in (1, 2))
 """Compiled code needs a name for each."""
 
 
@@ -81,7 +79,7 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
 
     @inner
     def fill(
-        record: int,
+        args: MatMulNBits,
         codes: int,
         stride: int,
         rows: int,
@@ -90,22 +88,22 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
         s_panel: int,
         z_panel: int,
         panel: int,
-        spare: int,
-        soon: int,
+        workspace: int,
+        ahead: int,
     ) -> None:
-        lanes, first = argument(record, BLOCK) * bits // 32, panel + half * TILE_BYTES
+        lanes, first = args.block_size * bits // 32, panel + half * TILE_BYTES
         piece = min(lanes, 16)
         for start in range(0, count, piece):
             if start & 15 == 0:
                 for row in range(16):
-                    wanted = soon + row * stride + start * 4
+                    wanted = ahead + row * stride + start * 4
                     prefetch_second(wanted)
                     prefetch_second(wanted + _LAST_BYTE)
-                transpose_rows(codes + start * 4, stride, rows, count - start, spare)
+                transpose_rows(codes + start * 4, stride, rows, count - start, workspace)
             block = start // lanes * 128
             for lane in range(start, start + piece):
                 target = first + lane // bits * 2 * TILE_BYTES + lane % bits * lane_bytes
-                store(load_i32(spare + (lane & 15) * 64), s_panel + block, z_panel + block, target)
+                store(load_i32(workspace + (lane & 15) * 64), s_panel + block, z_panel + block, target)
 
     return fill
 
@@ -115,13 +113,13 @@ def _fill_by_columns(store: Any) -> Any:
 
     @inner
     def fill(
-        record: int, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, soon: int
+        args: MatMulNBits, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, ahead: int
     ) -> None:
-        block, flip = argument(record, BLOCK), argument(record, FLIP)
-        pair_bytes = argument(record, CHUNK) * block * _STEP_BYTES
+        block, flip = args.block_size, args.sign_flip
+        pair_bytes = args.chunk * block * _STEP_BYTES
         for row in range(0, count * block, 4):
             for line in range(row + _AHEAD, row + _AHEAD + 4):
-                wanted = codes + line * stride if line < rows else soon + (line - rows) * stride
+                wanted = codes + line * stride if line < rows else ahead + (line - rows) * stride
                 prefetch_second(wanted)
                 prefetch_second(wanted + _LAST_BYTE)
             place, scales, offsets = min(row, rows - 1), s_panel + row // block * 128, z_panel + row // block * 128
@@ -160,7 +158,7 @@ def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
 
     @inner
     def use(
-        record: int,
+        args: MatMulNBits,
         m_first: int,
         rows: int,
         first: int,
@@ -171,9 +169,9 @@ def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
         target: int,
         begins: int,
     ) -> None:
-        steps, stride, x_stride = argument(record, BLOCK) // TILE_NUMBERS, pairs * 128, argument(record, X_STRIDE)
-        pair_bytes = argument(record, CHUNK) * steps * 2 * TILE_BYTES
-        stage, start = panel + pairs * pair_bytes, argument(record, X) + first * steps * parts * TILE_BYTES
+        steps, stride, x_stride = args.block_size // TILE_NUMBERS, pairs * 128, args.x_stride
+        pair_bytes = args.chunk * steps * 2 * TILE_BYTES
+        stage, start = panel + pairs * pair_bytes, args.x + first * steps * parts * TILE_BYTES
         for row in range(0, rows, at_once):
             x, left = start + (m_first + row) // TILE_ROWS * x_stride, min(rows - row, at_once)
             for pair in range(pairs):
@@ -197,35 +195,35 @@ def _use_numbers(pairs: int) -> Any:
 def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
     planes = 1 if pairs == 1 else 8 // bits
 
-    def tiles(record: int, part: int, parts: int) -> None:
-        jobs = argument(record, K_PARTS) * argument(record, N_PARTS)
-        configure(argument(record, WORK) + jobs * part // parts * argument(record, WORK_STRIDE), TILE_ROWS, TILE_ROWS, TILE_STEPS)
-        run_jobs(record, part, parts, pairs, planes, make, use)
+    def gemm(args: MatMulNBits, thread: int, threads: int) -> None:
+        jobs = args.k_parts * args.n_parts
+        configure(args.workspace + jobs * thread // threads * args.workspace_stride, TILE_ROWS, TILE_ROWS, TILE_STEPS)
+        run_jobs(args, thread, threads, pairs, planes, make, use)
         release()
 
-    tiles.__name__ = f"{name}_{bits}"
-    return task(tiles)
+    gemm.__name__ = f"{name}_{bits}"
+    return task(gemm)
 
 
 def _of_rows(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
     make = maker_of_rows(bits, _fill_by_rows(bits, store), finish, takes_turns=True)
-    return _task(f"{name}_of_rows", bits, 1, make, use(1))
+    return _task(f"gemm_nk_{name}", bits, 1, make, use(1))
 
 
 def _of_columns(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task:
     make, pairs = maker_of_columns(bits, _fill_by_columns(store), finish, takes_turns=True), 2 * (8 // bits)
-    return _task(f"{name}_of_columns", bits, pairs, make, use(pairs))
+    return _task(f"gemm_kn_{name}", bits, pairs, make, use(pairs))
 
 
-tiles_of_rows_2, tiles_of_rows_4, tiles_of_rows_8 = (
-    _of_rows("tiles", bits, amx_codes.store_lanes[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+gemm_nk_bf16x3_2, gemm_nk_bf16x3_4, gemm_nk_bf16x3_8 = (
+    _of_rows("bf16x3", bits, amx_codes.store_lanes[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
 )
-tiles_of_columns_2, tiles_of_columns_4, tiles_of_columns_8 = (
-    _of_columns("tiles", bits, amx_codes.store_columns[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+gemm_kn_bf16x3_2, gemm_kn_bf16x3_4, gemm_kn_bf16x3_8 = (
+    _of_columns("bf16x3", bits, amx_codes.store_columns[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
 )
-numbers_of_rows_2, numbers_of_rows_4, numbers_of_rows_8 = (
-    _of_rows("numbers", bits, amx_values.store_lanes[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+gemm_nk_bf16_2, gemm_nk_bf16_4, gemm_nk_bf16_8 = (
+    _of_rows("bf16", bits, amx_values.store_lanes[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
 )
-numbers_of_columns_2, numbers_of_columns_4, numbers_of_columns_8 = (
-    _of_columns("numbers", bits, amx_values.store_columns[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+gemm_kn_bf16_2, gemm_kn_bf16_4, gemm_kn_bf16_8 = (
+    _of_columns("bf16", bits, amx_values.store_columns[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
 )

@@ -1,6 +1,6 @@
-"""MatMulNBits by panels of the weight, as float32. For the order see ``microkernels.panel_order``.
+"""GEMM of MatMulNBits with panels of the weight dequantized to float32. For the loops see ``blocking``.
 
-Arguments: see ``microkernels.arguments``; ``X`` has tiles of twelve rows of activations as [K, 12], ``X_STRIDE`` bytes each.
+Many rows share what a panel's dequantization costs; their register tiles are those of GEMMs of float32.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import BLOCK, CHUNK, FLIP, TABLE, X_STRIDE, K, X
-from ort_sdk_cpu.gemm.nbits.microkernels.panel_order import run_jobs
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.scales import center_zeros
 from ort_sdk_cpu.gemm.nbits.microkernels.tile import tile_operations
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import bit_xor, multiply, shift_left, shift_right, splat_f32, splat_i32, subtract, to_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, load_u8, prefetch, store_f32
 from ort_sdk_cpu.simd.shuffles import lookup, transpose_rows
 
+from .blocking import run_jobs
 from .panels import maker_of_columns, maker_of_rows
 
 __all__ = [
-    "panels_of_columns_f32_2",
-    "panels_of_columns_f32_4",
-    "panels_of_columns_f32_8",
-    "panels_of_rows_f32_2",
-    "panels_of_rows_f32_4",
-    "panels_of_rows_f32_8",
+    "gemm_kn_f32_2",
+    "gemm_kn_f32_4",
+    "gemm_kn_f32_8",
+    "gemm_nk_f32_2",
+    "gemm_nk_f32_4",
+    "gemm_nk_f32_8",
 ]
 
 _LARGE, _SMALL = 12, 4
@@ -55,7 +54,7 @@ def _values_of_rows(bits: int) -> Any:
 
     @inner
     def values_of(
-        record: int,
+        args: MatMulNBits,
         codes: int,
         stride: int,
         rows: int,
@@ -64,20 +63,20 @@ def _values_of_rows(bits: int) -> Any:
         s_panel: int,
         z_panel: int,
         panel: int,
-        spare: int,
-        soon: int,
+        workspace: int,
+        ahead: int,
     ) -> None:
-        lanes, table, panel = argument(record, BLOCK) * bits // 32, load_f32(argument(record, TABLE)), panel + half * 64
+        lanes, table, panel = args.block_size * bits // 32, load_f32(args.table), panel + half * 64
         piece = min(lanes, 16)
         for start in range(0, count, piece):
             if start & 15 == 0:
                 for line in range(16):
-                    prefetch(soon + (start + line) * 64)
-                transpose_rows(codes + start * 4, stride, rows, count - start, spare)
+                    prefetch(ahead + (start + line) * 64)
+                transpose_rows(codes + start * 4, stride, rows, count - start, workspace)
             place = start // lanes * 128
             scale, zero = load_f32(s_panel + place), load_f32(z_panel + place)
             for lane in range(start, start + piece):
-                value = load_i32(spare + (lane & 15) * 64)
+                value = load_i32(workspace + (lane & 15) * 64)
                 for part in range(per_lane):
                     number = multiply(subtract(value_of(value, part * bits, table), zero), scale)
                     store_f32(panel + (lane * per_lane + part) * 128, number)
@@ -91,10 +90,10 @@ def _values_of_columns(bits: int) -> Any:
 
     @inner
     def values_of(
-        record: int, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, _soon: int
+        args: MatMulNBits, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, _ahead: int
     ) -> None:
-        block, flips, table = argument(record, BLOCK), splat_i32(argument(record, FLIP) & 255), load_f32(argument(record, TABLE))
-        pair_bytes = argument(record, CHUNK) * block * 128
+        block, flips, table = args.block_size, splat_i32(args.sign_flip & 255), load_f32(args.table)
+        pair_bytes = args.chunk * block * 128
         for first in range(0, rows, block):
             last = min(first + block, rows)
             for row in range(first, last):
@@ -142,7 +141,7 @@ def _use(pairs: int) -> Any:
 
     @inner
     def use(
-        record: int,
+        args: MatMulNBits,
         m_first: int,
         rows: int,
         first: int,
@@ -153,13 +152,13 @@ def _use(pairs: int) -> Any:
         target: int,
         begins: int,
     ) -> None:
-        block, stride = argument(record, BLOCK), pairs * 128
-        pair_bytes, steps = argument(record, CHUNK) * block * 128, min(count * block, argument(record, K) - first * block)
+        block, stride = args.block_size, pairs * 128
+        pair_bytes, steps = args.chunk * block * 128, min(count * block, args.k - first * block)
         for pair in range(pairs):
             row, place = 0, panel + pair * pair_bytes
             while row < rows:
                 sums, index = target + row * stride + pair * 128, m_first + row
-                x = argument(record, X) + index // _LARGE * argument(record, X_STRIDE) + index % _LARGE * 4 + first * block * 48
+                x = args.x + index // _LARGE * args.x_stride + index % _LARGE * 4 + first * block * 48
                 if rows - row > 2 * _SMALL and index % _LARGE == 0:
                     _large(place, x, steps, sums, stride, begins)
                     row += _LARGE
@@ -173,20 +172,20 @@ def _use(pairs: int) -> Any:
 def _task(name: str, bits: int, pairs: int, make: Any) -> Task:
     use, planes = _use(pairs), 1 if pairs == 1 else 8 // bits
 
-    def panels(record: int, part: int, parts: int) -> None:
-        run_jobs(record, part, parts, pairs, planes, make, use)
+    def gemm(args: MatMulNBits, thread: int, threads: int) -> None:
+        run_jobs(args, thread, threads, pairs, planes, make, use)
 
-    panels.__name__ = f"{name}_{bits}"
-    return task(panels)
+    gemm.__name__ = f"{name}_{bits}"
+    return task(gemm)
 
 
 def _of_rows(bits: int) -> Task:
-    return _task("panels_of_rows_f32", bits, 1, maker_of_rows(bits, _values_of_rows(bits), _finish(bits)))
+    return _task("gemm_nk_f32", bits, 1, maker_of_rows(bits, _values_of_rows(bits), _finish(bits)))
 
 
 def _of_columns(bits: int) -> Task:
-    return _task("panels_of_columns_f32", bits, 2 * (8 // bits), maker_of_columns(bits, _values_of_columns(bits), _finish(bits)))
+    return _task("gemm_kn_f32", bits, 2 * (8 // bits), maker_of_columns(bits, _values_of_columns(bits), _finish(bits)))
 
 
-panels_of_rows_f32_2, panels_of_rows_f32_4, panels_of_rows_f32_8 = (_of_rows(bits) for bits in (2, 4, 8))
-panels_of_columns_f32_2, panels_of_columns_f32_4, panels_of_columns_f32_8 = (_of_columns(bits) for bits in (2, 4, 8))
+gemm_nk_f32_2, gemm_nk_f32_4, gemm_nk_f32_8 = (_of_rows(bits) for bits in (2, 4, 8))
+gemm_kn_f32_2, gemm_kn_f32_4, gemm_kn_f32_8 = (_of_columns(bits) for bits in (2, 4, 8))

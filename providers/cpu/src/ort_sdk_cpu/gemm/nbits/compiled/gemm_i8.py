@@ -1,14 +1,14 @@
-"""MatMulNBits by panels of the weight, as integers: uint8 by fours along K. For the order see ``microkernels.panel_order``.
+"""GEMM of MatMulNBits with panels of uint8.
 
-Arguments: see ``microkernels.arguments``; ``X``, ``X_SCALES`` and ``X_SUMS`` are of ``arrange_i8``, of rows of whole tiles.
+Four codes along K are in a lane, as instructions for int8 dot products (VNNI) take them. A block's sums of products are integers;
+they are scaled, and zero points taken off, once for each block. For the loops see ``blocking``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import BLOCK, BLOCK_STRIDE, CHUNK, FLIP, X_SCALES, X_STRIDE, X_SUMS, X
-from ort_sdk_cpu.gemm.nbits.microkernels.panel_order import run_jobs
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.scales import scale_zeros
 from ort_sdk_cpu.gemm.nbits.microkernels.tile import tile_operations
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import (
@@ -21,18 +21,18 @@ from ort_sdk_cpu.gemm.nbits.microkernels.unpack import (
 )
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.memory import prefetch
 
+from .blocking import run_jobs
 from .panels import maker_of_columns, maker_of_rows
 
 __all__ = [
-    "panels_of_columns_i8_2",
-    "panels_of_columns_i8_4",
-    "panels_of_columns_i8_8",
-    "panels_of_rows_i8_2",
-    "panels_of_rows_i8_4",
-    "panels_of_rows_i8_8",
+    "gemm_kn_i8_2",
+    "gemm_kn_i8_4",
+    "gemm_kn_i8_8",
+    "gemm_nk_i8_2",
+    "gemm_nk_i8_4",
+    "gemm_nk_i8_8",
 ]
 
 _SLACK = 64 * 128
@@ -49,7 +49,7 @@ def _codes_of_rows(bits: int) -> Any:
 
     @inner
     def codes_of(
-        _record: int,
+        _args: MatMulNBits,
         codes: int,
         stride: int,
         rows: int,
@@ -58,12 +58,12 @@ def _codes_of_rows(bits: int) -> Any:
         _s_panel: int,
         _z_panel: int,
         panel: int,
-        _spare: int,
-        soon: int,
+        _workspace: int,
+        ahead: int,
     ) -> None:
         for start in range(0, count, 16):
             for line in range(16):
-                prefetch(soon + (start + line) * 64)
+                prefetch(ahead + (start + line) * 64)
             transpose(codes + start * 4, stride, rows, count - start, panel + half * 64 + start * step_bytes)
 
     return codes_of
@@ -75,9 +75,9 @@ def _codes_of_columns(bits: int) -> Any:
 
     @inner
     def codes_of(
-        record: int, codes: int, stride: int, rows: int, _count: int, _s_panel: int, _z_panel: int, panel: int, _soon: int
+        args: MatMulNBits, codes: int, stride: int, rows: int, _count: int, _s_panel: int, _z_panel: int, panel: int, _ahead: int
     ) -> None:
-        flip, pair_bytes = argument(record, FLIP), argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK
+        flip, pair_bytes = args.sign_flip, args.chunk * args.block_size * 32 + _SLACK
         for row in range(0, rows // 4 * 4, 4):
             interleave(codes + row * stride, stride, 4, flip, panel + row * 32, pair_bytes)
         if rows % 4:
@@ -95,15 +95,24 @@ def _tile(rows: int, x_planes: int) -> Any:
 
     @inner
     def tile(
-        record: int, panel: int, s_panel: int, z_panel: int, row: int, first: int, count: int, sums: int, stride: int, begins: int
+        args: MatMulNBits,
+        panel: int,
+        s_panel: int,
+        z_panel: int,
+        row: int,
+        first: int,
+        count: int,
+        sums: int,
+        stride: int,
+        begins: int,
     ) -> None:
         x_stride, b_stride, lanes = (
-            argument(record, X_STRIDE),
-            argument(record, BLOCK_STRIDE),
-            argument(record, BLOCK) // (4 * x_planes),
+            args.x_stride,
+            args.block_stride,
+            args.block_size // (4 * x_planes),
         )
-        x, x_scales = argument(record, X) + row * x_stride, argument(record, X_SCALES) + row * b_stride
-        x_sums = argument(record, X_SUMS) + row * b_stride
+        x, x_scales = args.x + row * x_stride, args.x_scales + row * b_stride
+        x_sums = args.x_sums + row * b_stride
         total = zero_f32() if begins else load(sums, stride)
         for block in range(count):
             start = (first + block) * lanes
@@ -127,7 +136,7 @@ def _use(pairs: int, x_planes: int) -> Any:
 
     @inner
     def use(
-        record: int,
+        args: MatMulNBits,
         m_first: int,
         rows: int,
         first: int,
@@ -138,20 +147,20 @@ def _use(pairs: int, x_planes: int) -> Any:
         target: int,
         begins: int,
     ) -> None:
-        pair_bytes, stride = argument(record, CHUNK) * argument(record, BLOCK) * 32 + _SLACK, pairs * 128
+        pair_bytes, stride = args.chunk * args.block_size * 32 + _SLACK, pairs * 128
         for pair in range(pairs):
             place, s_place, z_place = panel + pair * pair_bytes, s_panel + pair * count * 128, z_panel + pair * count * 128
             row = 0
             while row < rows:
                 sums = target + row * stride + pair * 128
                 if rows - row > _MEDIUM:
-                    large(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    large(args, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
                     row += _LARGE
                 elif rows - row > _SMALL:
-                    medium(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    medium(args, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
                     row += _MEDIUM
                 else:
-                    small(record, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
+                    small(args, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
                     row += _SMALL
 
     return use
@@ -160,20 +169,20 @@ def _use(pairs: int, x_planes: int) -> Any:
 def _task(name: str, bits: int, pairs: int, make: Any, x_planes: int) -> Task:
     use, planes = _use(pairs, x_planes), 1 if pairs == 1 else 8 // bits
 
-    def panels(record: int, part: int, parts: int) -> None:
-        run_jobs(record, part, parts, pairs, planes, make, use)
+    def gemm(args: MatMulNBits, thread: int, threads: int) -> None:
+        run_jobs(args, thread, threads, pairs, planes, make, use)
 
-    panels.__name__ = f"{name}_{bits}"
-    return task(panels)
+    gemm.__name__ = f"{name}_{bits}"
+    return task(gemm)
 
 
 def _of_rows(bits: int) -> Task:
-    return _task("panels_of_rows_i8", bits, 1, maker_of_rows(bits, _codes_of_rows(bits), scale_zeros), 8 // bits)
+    return _task("gemm_nk_i8", bits, 1, maker_of_rows(bits, _codes_of_rows(bits), scale_zeros), 8 // bits)
 
 
 def _of_columns(bits: int) -> Task:
-    return _task("panels_of_columns_i8", bits, 2 * (8 // bits), maker_of_columns(bits, _codes_of_columns(bits), scale_zeros), 1)
+    return _task("gemm_kn_i8", bits, 2 * (8 // bits), maker_of_columns(bits, _codes_of_columns(bits), scale_zeros), 1)
 
 
-panels_of_rows_i8_2, panels_of_rows_i8_4, panels_of_rows_i8_8 = (_of_rows(bits) for bits in (2, 4, 8))
-panels_of_columns_i8_2, panels_of_columns_i8_4, panels_of_columns_i8_8 = (_of_columns(bits) for bits in (2, 4, 8))
+gemm_nk_i8_2, gemm_nk_i8_4, gemm_nk_i8_8 = (_of_rows(bits) for bits in (2, 4, 8))
+gemm_kn_i8_2, gemm_kn_i8_4, gemm_kn_i8_8 = (_of_columns(bits) for bits in (2, 4, 8))

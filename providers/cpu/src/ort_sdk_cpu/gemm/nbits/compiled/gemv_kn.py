@@ -1,12 +1,11 @@
-"""MatMulNBits for few rows of activations: products with the rows of a weight [K, N], read in place.
+"""GEMV of MatMulNBits over a KN weight for few rows of activations: sums of the weight's rows, each scaled by an activation.
 
 Memory gives most where few rows are read at a time, whole and one after another: processors foresee that. So each job has some
 blocks of K (and, where there are more jobs, some strips of 64 bytes of their rows) and goes along some rows at once, strip by
 strip, keeping a strip's sums meanwhile until the block's last rows. The jobs' results are added up in the end.
 
-Arguments: see ``microkernels.arguments``; ``X`` is of ``arrange_i8`` with one plane, or float32. ``TABLE`` has the values of
-codes as they are stored. ``WORK`` of a job: 4 KB and, for each column of its strips, 2 m
-float32, or 3 m with activations of float32.
+Workspace of a job: ``WORKSPACE_START`` bytes and, for each column of its strips and row of activations, sums of all blocks and of
+one and, with activations of float32, what the first ones lost to rounding.
 """
 
 from __future__ import annotations
@@ -15,39 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
-    ACTIVATIONS,
-    BIAS,
-    BLOCK,
-    BLOCK_STRIDE,
-    CODES,
-    CODES_STRIDE,
-    DEFAULT_ZERO,
-    FLIP,
-    K_PARTS,
-    N_PARTS,
-    OUT,
-    PARTIALS,
-    SCALES,
-    SCALES_STRIDE,
-    TABLE,
-    WORK,
-    WORK_STRIDE,
-    X_SCALES,
-    X_STRIDE,
-    X_SUMS,
-    ZEROS,
-    ZEROS_STRIDE,
-    K,
-    M,
-    N,
-    X,
-)
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.strip_kn import STRIP_OPERATIONS
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_xor,
@@ -63,12 +34,12 @@ from ort_sdk_cpu.simd.interleave import interleave
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch_second, read_f32, store_f32, store_f32_first
 
 __all__ = [
-    "columns_f32_2",
-    "columns_f32_4",
-    "columns_f32_8",
-    "columns_i8_2",
-    "columns_i8_4",
-    "columns_i8_8",
+    "gemv_kn_f32_2",
+    "gemv_kn_f32_4",
+    "gemv_kn_f32_8",
+    "gemv_kn_i8_2",
+    "gemv_kn_i8_4",
+    "gemv_kn_i8_8",
 ]
 
 _STRIP = 64
@@ -118,14 +89,14 @@ def _products(bits: int, kind: str) -> Any:
     half = np.float32(1 << (bits - 1)) if kind == "f32" else np.float32(0)
 
     @inner
-    def zero_points(record: int, zeros: int) -> Any:
+    def zero_points(args: MatMulNBits, zeros: int) -> Any:
         if zeros:
-            return load_zeros(zeros, argument(record, FLIP) & 255, half)
-        return fill(np.float32(argument(record, DEFAULT_ZERO)) - half)
+            return load_zeros(zeros, args.sign_flip & 255, half)
+        return fill(np.float32(args.default_zero_point) - half)
 
     @inner
     def products(
-        record: int,
+        args: MatMulNBits,
         codes: int,
         rows: int,
         begins: int,
@@ -142,8 +113,8 @@ def _products(bits: int, kind: str) -> Any:
         table: Any,
         ahead: int,
     ) -> None:
-        c_stride, flip, x_sum = argument(record, CODES_STRIDE), argument(record, FLIP), read_f32(argument(record, X_SUMS) + b)
-        x_scale = read_f32(argument(record, X_SCALES) + b) if item == 1 else _ONE
+        c_stride, flip, x_sum = args.codes_stride, args.sign_flip, read_f32(args.x_sums + b)
+        x_scale = read_f32(args.x_scales + b) if item == 1 else _ONE
         column = 0
         for strip in range(start, stop):
             byte = min(strip * _STRIP, c_stride - _STRIP)
@@ -158,7 +129,7 @@ def _products(bits: int, kind: str) -> Any:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
                     prefetch_second(place + _AHEAD_OF_SCALES + line * 64)
-                finish(sums, rest, total, place, zero_points(record, zeros + byte if zeros else 0), x_scale, x_sum)
+                finish(sums, rest, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)
             kept += row_bytes
@@ -169,10 +140,10 @@ def _products(bits: int, kind: str) -> Any:
 
 
 @inner
-def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, spare: int) -> None:
+def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, workspace: int) -> None:
     """The columns of a strip in their order, into a row of the result."""
     for quarter in range(4):
-        place = interleave(sums + quarter * planes * 64, spare, spare + 1024, planes, planes)
+        place = interleave(sums + quarter * planes * 64, workspace, workspace + 1024, planes, planes)
         for plane in range(planes):
             first = column + (quarter * planes + plane) * 16
             value = load_f32(place + plane * 64)
@@ -182,22 +153,22 @@ def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, spare
 
 
 @inner
-def _result(record: int, k_part: int) -> Any:
+def _result(args: MatMulNBits, k_part: int) -> Any:
     """Addresses of a part's result, and of the bias that goes there."""
     if k_part:
-        return argument(record, PARTIALS) + (k_part - 1) * argument(record, M) * argument(record, N) * 4, 0
-    return argument(record, OUT), argument(record, BIAS)
+        return args.partials + (k_part - 1) * args.m * args.n * 4, 0
+    return args.out, args.bias
 
 
 @inner
-def _write(record: int, start: int, stop: int, out: int, bias: int, planes: int, sums: int, spare: int) -> None:
+def _write(args: MatMulNBits, start: int, stop: int, out: int, bias: int, planes: int, sums: int, workspace: int) -> None:
     """The sums of some strips into the part's result."""
-    m, n, c_stride = argument(record, M), argument(record, N), argument(record, CODES_STRIDE)
+    m, n, c_stride = args.m, args.n, args.codes_stride
     for strip in range(start, stop):
         byte = min(strip * _STRIP, c_stride - _STRIP)
         for row in range(m):
             place = sums + (row * (stop - start) + strip - start) * 256 * planes
-            _write_strip(place, planes, bias, out + row * n * 4, byte * planes, spare)
+            _write_strip(place, planes, bias, out + row * n * 4, byte * planes, workspace)
 
 
 def _plain_columns(bits: int) -> Any:
@@ -209,22 +180,22 @@ def _plain_columns(bits: int) -> Any:
         return to_f32(bit_xor(first_codes(address, count), splat_i32(np.int32(flip & mask))))
 
     @inner
-    def plain_columns(record: int, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
+    def plain_columns(args: MatMulNBits, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
         """Of a row and the elements of K from ``begin`` to ``end``, the columns from ``first`` to ``stop``."""
-        block, flip, zeros = argument(record, BLOCK), argument(record, FLIP), argument(record, ZEROS)
-        default, stride = splat_f32(np.float32(argument(record, DEFAULT_ZERO))), argument(record, CODES_STRIDE)
+        block, flip, zeros = args.block_size, args.sign_flip, args.zero_points
+        default, stride = splat_f32(np.float32(args.default_zero_point)), args.codes_stride
         for column in range(first, stop, 16):
             count, total = stop - column, zero_f32()
             for k in range(begin, end):
                 byte, number = column * bits // 8, k // block
-                zero = numbers(zeros + number * argument(record, ZEROS_STRIDE) + byte, count, flip) if zeros else default
-                scale = load_f32_first(argument(record, SCALES) + number * argument(record, SCALES_STRIDE) + column * 4, count)
-                code = numbers(argument(record, CODES) + k * stride + byte, count, flip)
-                x = splat_f32(read_f32(argument(record, ACTIVATIONS) + (row * argument(record, K) + k) * 4))
+                zero = numbers(zeros + number * args.zero_points_stride + byte, count, flip) if zeros else default
+                scale = load_f32_first(args.scales + number * args.scales_stride + column * 4, count)
+                code = numbers(args.codes + k * stride + byte, count, flip)
+                x = splat_f32(read_f32(args.activations + (row * args.k + k) * 4))
                 total = fused_multiply_add(multiply(subtract(code, zero), scale), x, total)
             if bias:
                 total = add(total, load_f32_first(bias + column * 4, count))
-            store_f32_first(out + (row * argument(record, N) + column) * 4, total, count)
+            store_f32_first(out + (row * args.n + column) * 4, total, count)
 
     return plain_columns
 
@@ -235,28 +206,28 @@ def _block_products(bits: int, kind: str) -> Any:
     rows_of_one, rows_of_more = _ROWS[kind]
 
     @inner
-    def block_products(record: int, number: int, start: int, stop: int, sums: int, table: Any) -> None:
-        block, c_stride, x_stride = argument(record, BLOCK), argument(record, CODES_STRIDE), argument(record, X_STRIDE)
-        m, first, strips_bytes = argument(record, M), number * block, (stop - start) * 256 * planes
+    def block_products(args: MatMulNBits, number: int, start: int, stop: int, sums: int, table: Any) -> None:
+        block, c_stride, x_stride = args.block_size, args.codes_stride, args.x_stride
+        m, first, strips_bytes = args.m, number * block, (stop - start) * 256 * planes
         rows, scales = (
-            min(block, argument(record, K) - first),
-            argument(record, SCALES) + number * argument(record, SCALES_STRIDE),
+            min(block, args.k - first),
+            args.scales + number * args.scales_stride,
         )
-        zeros, kept, rests = argument(record, ZEROS), sums + m * strips_bytes, sums + 2 * m * strips_bytes
-        zeros += number * argument(record, ZEROS_STRIDE) if zeros else 0
+        zeros, kept, rests = args.zero_points, sums + m * strips_bytes, sums + 2 * m * strips_bytes
+        zeros += number * args.zero_points_stride if zeros else 0
         together, strips = (rows_of_one, _GROUP_OF_ONE) if m == 1 else (rows_of_more, _GROUP_OF_MORE)
         for row in range(0, rows, together):
-            codes = argument(record, CODES) + (first + row) * c_stride
+            codes = args.codes + (first + row) * c_stride
             count = min(rows - row, together)
             begins, ends = int(row == 0), int(row + count == rows)
             for group in range(start, stop, strips):
                 last, offset = min(group + strips, stop), (group - start) * 256 * planes
                 ahead = codes + (last * _STRIP if last < stop else count * c_stride + start * _STRIP)
                 for index in range(m):
-                    x = argument(record, X) + index * x_stride + (first + row) * item
-                    b, place = index * argument(record, BLOCK_STRIDE) + number * 4, index * strips_bytes + offset
+                    x = args.x + index * x_stride + (first + row) * item
+                    b, place = index * args.block_stride + number * 4, index * strips_bytes + offset
                     products(
-                        record,
+                        args,
                         codes,
                         count,
                         begins,
@@ -283,29 +254,29 @@ def _job(bits: int, kind: str) -> Any:
     block_products, planes = _block_products(bits, kind), 8 // bits
 
     @inner
-    def job(record: int, number: int) -> None:
-        block, k_parts, n_parts = argument(record, BLOCK), argument(record, K_PARTS), argument(record, N_PARTS)
-        blocks, strips = (argument(record, K) + block - 1) // block, (argument(record, CODES_STRIDE) + _STRIP - 1) // _STRIP
+    def job(args: MatMulNBits, number: int) -> None:
+        block, k_parts, n_parts = args.block_size, args.k_parts, args.n_parts
+        blocks, strips = (args.k + block - 1) // block, (args.codes_stride + _STRIP - 1) // _STRIP
         k_part, n_part = number // n_parts, number % n_parts
         start, stop = strips * n_part // n_parts, strips * (n_part + 1) // n_parts
-        spare = argument(record, WORK) + number * argument(record, WORK_STRIDE)
-        sums, table, size = spare + 4096, load_f32(argument(record, TABLE)), (stop - start) * argument(record, M) * 256 * planes
-        out, bias = _result(record, k_part)
+        workspace = args.workspace + number * args.workspace_stride
+        sums, table, size = workspace + 4096, load_f32(args.table), (stop - start) * args.m * 256 * planes
+        out, bias = _result(args, k_part)
         for place in range(sums, sums + (3 if is_f32 else 1) * size, 64):
             store_f32(place, zero_f32())
         first, last = blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts
         for block_number in range(first, last):
-            block_products(record, block_number, start, stop, sums, table)
+            block_products(args, block_number, start, stop, sums, table)
         if is_f32:
             for place in range(sums, sums + size, 64):
                 settle(place, place + 2 * size)
-        _write(record, start, stop, out, bias, planes, sums, spare)
+        _write(args, start, stop, out, bias, planes, sums, workspace)
         if is_f32:
-            end, column = min(last * block, argument(record, K)), min(stop * _STRIP * planes, argument(record, N))
-            for row in range(argument(record, M)):
-                whole = read_f32(argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE) + blocks * 4)
+            end, column = min(last * block, args.k), min(stop * _STRIP * planes, args.n)
+            for row in range(args.m):
+                whole = read_f32(args.x_sums + row * args.block_stride + blocks * 4)
                 if whole - whole != 0:
-                    plain_columns(record, row, first * block, end, start * _STRIP * planes, column, out, bias)
+                    plain_columns(args, row, first * block, end, start * _STRIP * planes, column, out, bias)
 
     return job
 
@@ -313,14 +284,14 @@ def _job(bits: int, kind: str) -> Any:
 def _task(bits: int, kind: str) -> Task:
     job = _job(bits, kind)
 
-    def columns(record: int, part: int, parts: int) -> None:
-        jobs = argument(record, K_PARTS) * argument(record, N_PARTS)
-        for number in range(jobs * part // parts, jobs * (part + 1) // parts):
-            job(record, number)
+    def gemv_kn(args: MatMulNBits, thread: int, threads: int) -> None:
+        jobs = args.k_parts * args.n_parts
+        for number in range(jobs * thread // threads, jobs * (thread + 1) // threads):
+            job(args, number)
 
-    columns.__name__ = f"columns_{kind}_{bits}"
-    return task(columns)
+    gemv_kn.__name__ = f"gemv_kn_{kind}_{bits}"
+    return task(gemv_kn)
 
 
-columns_f32_2, columns_f32_4, columns_f32_8 = (_task(bits, "f32") for bits in (2, 4, 8))
-columns_i8_2, columns_i8_4, columns_i8_8 = (_task(bits, "i8") for bits in (2, 4, 8))
+gemv_kn_f32_2, gemv_kn_f32_4, gemv_kn_f32_8 = (_task(bits, "f32") for bits in (2, 4, 8))
+gemv_kn_i8_2, gemv_kn_i8_4, gemv_kn_i8_8 = (_task(bits, "i8") for bits in (2, 4, 8))

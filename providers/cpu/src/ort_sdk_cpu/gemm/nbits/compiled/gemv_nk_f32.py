@@ -1,10 +1,10 @@
-"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as float32.
+"""GEMV of MatMulNBits over an NK weight for few rows of activations: dot products as float32.
 
-A weight's row is read where it lies, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
+A weight's row is read in place, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
 Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of 4-byte lanes of a block. Four rows are read side
 by side, so that activations are loaded once for all four.
 
-Arguments: see ``microkernels.arguments``; ``X`` is of ``arrange_f32``. Without zero points, half the codes' range is meant.
+Without zero points, half the codes' range is meant.
 """
 
 from __future__ import annotations
@@ -13,30 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
-    BIAS,
-    BLOCK,
-    BLOCK_STRIDE,
-    CODES,
-    INDICES,
-    OUT,
-    SCALES,
-    TABLE,
-    X_STRIDE,
-    X_SUMS,
-    ZEROS,
-    ZEROS_KIND,
-    ZEROS_STRIDE,
-    K,
-    M,
-    N,
-    X,
-)
-from ort_sdk_cpu.gemm.nbits.microkernels.dequantized_dot import has_finite_sum, plain_dot
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import (
     bit_xor,
     fused_multiply_add,
@@ -54,7 +34,9 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
-__all__ = ["rows_f32_2", "rows_f32_4", "rows_f32_8"]
+from .dequantized_dot import has_finite_sum, plain_dot
+
+__all__ = ["gemv_nk_f32_2", "gemv_nk_f32_4", "gemv_nk_f32_8"]
 
 
 @inner
@@ -194,11 +176,11 @@ def _four_rows(bits: int) -> Any:
     dot, add_offsets, x_step = _dot(bits), _offsets(bits), 256 * (8 // bits)
 
     @inner
-    def four_rows(record: int, column: int, step: int, blocks: int, lanes: int, x: int, x_sums: int, table: Any) -> Any:
+    def four_rows(args: MatMulNBits, column: int, step: int, blocks: int, lanes: int, x: int, x_sums: int, table: Any) -> Any:
         totals, offsets = _zeros_f32(), _zeros_f32()
-        kind, z_stride, indices = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, INDICES)
-        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
-        zeros = argument(record, ZEROS) + column * z_stride
+        kind, z_stride, indices = args.zero_points_kind, args.zero_points_stride, args.lane_blocks
+        codes, scales = args.codes + column * blocks * lanes * 4, args.scales + column * blocks * 4
+        zeros = args.zero_points + column * z_stride
         for first in range(0, blocks, 16):
             count = blocks - first
             scale = _load_scales(scales + first * 4, step * blocks * 4, count)
@@ -226,33 +208,33 @@ def _task(bits: int) -> Task:
     row_products, dot = _four_rows(bits), plain_dot(bits)
 
     @inner
-    def plain_four(record: int, column: int, step: int, row: int, blocks: int) -> Any:
+    def plain_four(args: MatMulNBits, column: int, step: int, row: int, blocks: int) -> Any:
         return (
-            dot(record, column, row, blocks),
-            dot(record, column + step, row, blocks),
-            dot(record, column + 2 * step, row, blocks),
-            dot(record, column + 3 * step, row, blocks),
+            dot(args, column, row, blocks),
+            dot(args, column + step, row, blocks),
+            dot(args, column + 2 * step, row, blocks),
+            dot(args, column + 3 * step, row, blocks),
         )
 
-    def rows(record: int, part: int, parts: int) -> None:
-        m, n, block = argument(record, M), argument(record, N), argument(record, BLOCK)
-        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
-        fours, step, table = (n + 3) // 4, 1 if n >= 4 else 0, load_f32(argument(record, TABLE))
-        for four in range(fours * part // parts, fours * (part + 1) // parts):
+    def gemv_nk(args: MatMulNBits, thread: int, threads: int) -> None:
+        m, n, block = args.m, args.n, args.block_size
+        blocks, lanes = (args.k + block - 1) // block, block * bits // 32
+        fours, step, table = (n + 3) // 4, 1 if n >= 4 else 0, load_f32(args.table)
+        for four in range(fours * thread // threads, fours * (thread + 1) // threads):
             column = max(min(four * 4, n - 4), 0)
             for row in range(m):
                 x, sums = (
-                    argument(record, X) + row * argument(record, X_STRIDE),
-                    argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE),
+                    args.x + row * args.x_stride,
+                    args.x_sums + row * args.block_stride,
                 )
-                if has_finite_sum(record, row, blocks):
-                    values = row_products(record, column, step, blocks, lanes, x, sums, table)
+                if has_finite_sum(args, row, blocks):
+                    values = row_products(args, column, step, blocks, lanes, x, sums, table)
                 else:
-                    values = plain_four(record, column, step, row, blocks)
-                _write_four(argument(record, OUT) + row * n * 4, argument(record, BIAS), column, n, values)
+                    values = plain_four(args, column, step, row, blocks)
+                _write_four(args.out + row * n * 4, args.bias, column, n, values)
 
-    rows.__name__ = f"rows_f32_{bits}"
-    return task(rows)
+    gemv_nk.__name__ = f"gemv_nk_f32_{bits}"
+    return task(gemv_nk)
 
 
-rows_f32_2, rows_f32_4, rows_f32_8 = (_task(bits) for bits in (2, 4, 8))
+gemv_nk_f32_2, gemv_nk_f32_4, gemv_nk_f32_8 = (_task(bits) for bits in (2, 4, 8))

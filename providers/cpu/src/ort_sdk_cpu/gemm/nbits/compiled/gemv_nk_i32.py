@@ -1,11 +1,10 @@
-"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as exact as float32.
+"""GEMV of MatMulNBits over an NK weight for few rows of activations: dot products of integers, as exact as float32.
 
-Activations are integers of 31 bits: products of integers take fewer instructions than making float32 of each code. Spans and
-groups are those of ``matmul_nbits_rows_i8``. Two rows are read side by side, so that activations are loaded once for both. They
-lie far apart: each is the next of a long run of rows, which processors foresee.
+Activations are fixed-point numbers of 31 bits in four int8 limbs: int8 dot products (VNNI) take fewer instructions than making
+float32 of each code. Spans and groups are those of ``gemv_nk_f32``. Two rows are read side by side, so that activations are
+loaded once for both. They are far apart: each is the next of a long run of rows, which processors foresee.
 
-Arguments: see ``microkernels.arguments``; ``X``, ``X_SCALES`` and ``X_SUMS`` are of ``digits_of_rows``, with ``X_STRIDE`` bytes
-from line to line. Without zero points, half the codes' range is meant.
+Without zero points, half the codes' range is meant.
 """
 
 from __future__ import annotations
@@ -14,31 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
-    BIAS,
-    BLOCK,
-    BLOCK_STRIDE,
-    CODES,
-    INDICES,
-    OUT,
-    SCALES,
-    X_SCALES,
-    X_STRIDE,
-    X_SUMS,
-    ZEROS,
-    ZEROS_KIND,
-    ZEROS_STRIDE,
-    K,
-    M,
-    N,
-    X,
-)
-from ort_sdk_cpu.gemm.nbits.microkernels.dequantized_dot import has_finite_sum, plain_dot
+from ort_sdk_cpu.gemm.nbits.arguments.gemv_nk_i32 import LIMBS, LINES
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_scale_pair
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_and,
@@ -58,19 +38,18 @@ from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
 from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
-__all__ = ["rows_i32_2", "rows_i32_4", "rows_i32_8"]
+from .dequantized_dot import has_finite_sum, plain_dot
 
-_LINES = 6
-"""Lines of a row of activations."""
-_DIGITS = 4
+__all__ = ["gemv_nk_i32_2", "gemv_nk_i32_4", "gemv_nk_i32_8"]
+
 _AHEAD_OF_ZERO_POINTS = 2048
 """Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
-_FIRST_DIGITS = np.float32(65536)
+_FIRST_LIMBS = np.float32(65536)
 
 
 @inner
-def _add_digits(totals: Any, codes: Any, x: int, stride: int) -> Any:
-    """Products of codes of two rows with the four digits of activations."""
+def _add_limbs(totals: Any, codes: Any, x: int, stride: int) -> Any:
+    """Products of codes of two rows with the four limbs of activations."""
     first, second, third, fourth = load_i32(x), load_i32(x + stride), load_i32(x + 2 * stride), load_i32(x + 3 * stride)
     return (
         add_products_u8_i8(totals[0], codes[0], first),
@@ -86,9 +65,9 @@ def _add_digits(totals: Any, codes: Any, x: int, stride: int) -> Any:
 
 @inner
 def _joined(first: Any, second: Any, third: Any, fourth: Any) -> Any:
-    """The number that sums by digits make, rounded once: those of two digits are whole numbers that float32 has."""
+    """The number that sums by limbs make, rounded once: those of two limbs are whole numbers that float32 has."""
     high, low = add(shift_left(first, 8), second), add(shift_left(third, 8), fourth)
-    return fused_multiply_add(to_f32(high), splat_f32(_FIRST_DIGITS), to_f32(low))
+    return fused_multiply_add(to_f32(high), splat_f32(_FIRST_LIMBS), to_f32(low))
 
 
 @inner
@@ -111,12 +90,12 @@ def _dots(bits: int) -> Any:
         mask, totals = splat_i32(np.int32(byte * 0x01010101)), _starts(starts)
         for shift in range(0, 8, bits):
             codes = bit_and(shift_right(first, shift), mask), bit_and(shift_right(second, shift), mask)
-            totals = _add_digits(totals, codes, x + shift * (64 // bits), stride)
+            totals = _add_limbs(totals, codes, x + shift * (64 // bits), stride)
         return _joined_pair(totals)
 
     @inner
     def dots_of_bytes(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
-        return _joined_pair(_add_digits(_starts(starts), (first, second), x, stride))
+        return _joined_pair(_add_limbs(_starts(starts), (first, second), x, stride))
 
     return dots_of_bytes if bits == 8 else dots
 
@@ -156,19 +135,19 @@ def _pair(bits: int) -> Any:
     dots, minus_points, x_step = _dots(bits), _minus_points(bits), 64 * (8 // bits)
 
     @inner
-    def pair(record: int, column: int, apart: int, blocks: int, lanes: int, x: int, b: int) -> Any:
+    def pair(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int, x: int, b: int) -> Any:
         total, other_total = (zero_f32(), zero_f32()), (zero_f32(), zero_f32())
-        kind, z_stride, stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
-        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
-        zeros, starts, indices = argument(record, ZEROS) + column * z_stride, x + _DIGITS * stride, argument(record, INDICES)
+        kind, z_stride, stride = args.zero_points_kind, args.zero_points_stride, args.x_stride
+        codes, scales = args.codes + column * blocks * lanes * 4, args.scales + column * blocks * 4
+        zeros, starts, indices = args.zero_points + column * z_stride, x + LIMBS * stride, args.lane_blocks
         for first in range(0, blocks, 16):
             count, place, sum_, other = blocks - first, b + first * 4, zero_f32(), zero_f32()
             own, others = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
             if kind:
-                sums = load_f32_first(argument(record, X_SUMS) + place, count)
+                sums = load_f32_first(args.x_sums + place, count)
                 sum_ = multiply(multiply(minus_points(zeros, first, count, kind), own), sums)
                 other = multiply(multiply(minus_points(zeros + apart * z_stride, first, count, kind), others), sums)
-            x_scale = load_f32_first(argument(record, X_SCALES) + place, count)
+            x_scale = load_f32_first(args.x_scales + place, count)
             own, others = multiply(own, x_scale), multiply(others, x_scale)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
                 index, rows = (
@@ -191,31 +170,31 @@ def _task(bits: int) -> Task:
     pair, dot = _pair(bits), plain_dot(bits)
 
     @inner
-    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int) -> None:
+    def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
         """Results of all rows of activations with two rows of the weight, which may be the same."""
-        n, bias, out = argument(record, N), argument(record, BIAS), argument(record, OUT)
-        for row in range(argument(record, M)):
-            x, b = argument(record, X) + row * _LINES * argument(record, X_STRIDE), row * argument(record, BLOCK_STRIDE)
-            if has_finite_sum(record, row, blocks):
-                values = pair(record, column, apart, blocks, lanes, x, b)
+        n, bias, out = args.n, args.bias, args.out
+        for row in range(args.m):
+            x, b = args.x + row * LINES * args.x_stride, row * args.block_stride
+            if has_finite_sum(args, row, blocks):
+                values = pair(args, column, apart, blocks, lanes, x, b)
             else:
-                values = dot(record, column, row, blocks), dot(record, column + apart, row, blocks)
+                values = dot(args, column, row, blocks), dot(args, column + apart, row, blocks)
             place = out + (row * n + column) * 4
             write_f32(place, values[0] + (read_f32(bias + column * 4) if bias else np.float32(0)))
             write_f32(place + apart * 4, values[1] + (read_f32(bias + (column + apart) * 4) if bias else np.float32(0)))
 
-    def rows(record: int, part: int, parts: int) -> None:
-        n, block = argument(record, N), argument(record, BLOCK)
-        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
-        first, last = n * part // parts, n * (part + 1) // parts
+    def gemv_nk(args: MatMulNBits, thread: int, threads: int) -> None:
+        n, block = args.n, args.block_size
+        blocks, lanes = (args.k + block - 1) // block, block * bits // 32
+        first, last = n * thread // threads, n * (thread + 1) // threads
         half = (last - first) // 2
         for column in range(first, first + half):
-            pair_of_columns(record, column, half, blocks, lanes)
+            pair_of_columns(args, column, half, blocks, lanes)
         for column in range(first + 2 * half, last):
-            pair_of_columns(record, column, 0, blocks, lanes)
+            pair_of_columns(args, column, 0, blocks, lanes)
 
-    rows.__name__ = f"rows_i32_{bits}"
-    return task(rows)
+    gemv_nk.__name__ = f"gemv_nk_i32_{bits}"
+    return task(gemv_nk)
 
 
-rows_i32_2, rows_i32_4, rows_i32_8 = (_task(bits) for bits in (2, 4, 8))
+gemv_nk_i32_2, gemv_nk_i32_4, gemv_nk_i32_8 = (_task(bits) for bits in (2, 4, 8))

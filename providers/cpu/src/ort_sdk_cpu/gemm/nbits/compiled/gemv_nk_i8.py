@@ -1,12 +1,12 @@
-"""MatMulNBits for few rows of activations: dot products with the rows of a weight [N, k_blocks, bytes], as integers.
+"""GEMV of MatMulNBits over an NK weight for few rows of activations: int8 dot products.
 
-A weight's row is read where it lies, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
+A weight's row is read in place, 64 bytes at a time, a *span*: 16 lanes of 4 bytes, which belong to one block or several.
 Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of 4-byte lanes of a block.
 
 Two rows are read side by side, so that activations are loaded once for both. They lie far apart: each is the next of a long run
 of rows, which processors foresee.
 
-Arguments: see ``microkernels.arguments``; ``X`` is of ``arrange_lanes``. Without zero points, half the codes' range is meant.
+Without zero points, half the codes' range is meant.
 """
 
 from __future__ import annotations
@@ -15,35 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.nbits.microkernels.arguments import (
-    BIAS,
-    BLOCK,
-    BLOCK_STRIDE,
-    CODES,
-    HALF_SCALES,
-    INDICES,
-    OUT,
-    SCALES,
-    X_STRIDE,
-    X_SUMS,
-    ZEROS,
-    ZEROS_KIND,
-    ZEROS_STRIDE,
-    K,
-    M,
-    N,
-    X,
-)
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.dot_i8 import span_operations
 from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_half_scale_pair, load_scale_pair
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
 from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32
 
-__all__ = ["rows_i8_2", "rows_i8_4", "rows_i8_8"]
+__all__ = ["gemv_nk_i8_2", "gemv_nk_i8_4", "gemv_nk_i8_8"]
 
 _MANY, _TWO, _ONE = 4, 2, 1
 """Rows of activations that are multiplied at a time."""
@@ -73,12 +54,12 @@ def _products(bits: int, rows: int) -> Any:
     zero, take_offsets, add_span, write = operations.zero, operations.take_offsets, operations.add_span, operations.write
 
     @inner
-    def products(record: int, column: int, apart: int, row: int, blocks: int, lanes: int) -> None:
-        kind, z_stride, x_stride = argument(record, ZEROS_KIND), argument(record, ZEROS_STRIDE), argument(record, X_STRIDE)
-        b_stride, indices, x = argument(record, BLOCK_STRIDE), argument(record, INDICES), argument(record, X) + row * x_stride
-        codes, scales = argument(record, CODES) + column * blocks * lanes * 4, argument(record, SCALES) + column * blocks * 4
-        halves, zeros = argument(record, HALF_SCALES), argument(record, ZEROS) + column * z_stride
-        x_sums, total = argument(record, X_SUMS) + row * b_stride, zero()
+    def products(args: MatMulNBits, column: int, apart: int, row: int, blocks: int, lanes: int) -> None:
+        kind, z_stride, x_stride = args.zero_points_kind, args.zero_points_stride, args.x_stride
+        b_stride, indices, x = args.block_stride, args.lane_blocks, args.x + row * x_stride
+        codes, scales = args.codes + column * blocks * lanes * 4, args.scales + column * blocks * 4
+        halves, zeros = args.float16_scales, args.zero_points + column * z_stride
+        x_sums, total = args.x_sums + row * b_stride, zero()
         for first in range(0, blocks, 16):
             count = blocks - first
             if halves:
@@ -93,9 +74,9 @@ def _products(bits: int, rows: int) -> Any:
                 total = add_span(total, value[0], value[1], scale[0], scale[1], x, x_stride, load_i32(indices + span * 64))
                 codes += 64
                 x += x_step
-        n, bias, out = argument(record, N), argument(record, BIAS) + column * 4, argument(record, OUT) + column * 4
-        start = read_f32(bias) if argument(record, BIAS) else np.float32(0)
-        other = read_f32(bias + apart * 4) if argument(record, BIAS) else np.float32(0)
+        n, bias, out = args.n, args.bias + column * 4, args.out + column * 4
+        start = read_f32(bias) if args.bias else np.float32(0)
+        other = read_f32(bias + apart * 4) if args.bias else np.float32(0)
         write(total, out + row * n * 4, n * 4, apart * 4, start, other)
 
     return products
@@ -105,29 +86,29 @@ def _task(bits: int) -> Task:
     many, two, one = (_products(bits, rows) for rows in (_MANY, _TWO, _ONE))
 
     @inner
-    def pair_of_columns(record: int, column: int, apart: int, blocks: int, lanes: int) -> None:
-        row, rows = 0, argument(record, M)
+    def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
+        row, rows = 0, args.m
         while rows - row >= _MANY:
-            many(record, column, apart, row, blocks, lanes)
+            many(args, column, apart, row, blocks, lanes)
             row += _MANY
         if rows - row >= _TWO:
-            two(record, column, apart, row, blocks, lanes)
+            two(args, column, apart, row, blocks, lanes)
             row += _TWO
         if rows - row:
-            one(record, column, apart, row, blocks, lanes)
+            one(args, column, apart, row, blocks, lanes)
 
-    def rows_i8(record: int, part: int, parts: int) -> None:
-        n, block = argument(record, N), argument(record, BLOCK)
-        blocks, lanes = (argument(record, K) + block - 1) // block, block * bits // 32
-        first, last = n * part // parts, n * (part + 1) // parts
+    def gemv_nk_i8(args: MatMulNBits, thread: int, threads: int) -> None:
+        n, block = args.n, args.block_size
+        blocks, lanes = (args.k + block - 1) // block, block * bits // 32
+        first, last = n * thread // threads, n * (thread + 1) // threads
         half = (last - first) // 2
         for column in range(first, first + half):
-            pair_of_columns(record, column, half, blocks, lanes)
+            pair_of_columns(args, column, half, blocks, lanes)
         for column in range(first + 2 * half, last):
-            pair_of_columns(record, column, 0, blocks, lanes)
+            pair_of_columns(args, column, 0, blocks, lanes)
 
-    rows_i8.__name__ += f"_{bits}"
-    return task(rows_i8)
+    gemv_nk_i8.__name__ += f"_{bits}"
+    return task(gemv_nk_i8)
 
 
-rows_i8_2, rows_i8_4, rows_i8_8 = (_task(bits) for bits in (2, 4, 8))
+gemv_nk_i8_2, gemv_nk_i8_4, gemv_nk_i8_8 = (_task(bits) for bits in (2, 4, 8))

@@ -2,10 +2,6 @@
 
 A weight is read in strips of 64 bytes of its rows, some strips side by side, down to its last row: so what is written lies
 together. Threads share the strips.
-
-Arguments of ``transpose_codes_B`` (B bits): address of the weight; of the result; rows; bytes from row to row, at least 64;
-bytes from row to row of the result, a multiple of 4; bits of four bytes to be turned over; working memory, 16 KB for each
-thread. Those of ``transpose_scales``: address; of the result; rows; elements of a row.
 """
 
 from __future__ import annotations
@@ -14,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.gemm.nbits.arguments.transpose import WORKSPACE_BYTES, TransposeCodes, TransposeScales
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.transpose import MERGE_ROWS, transpose_elements, transpose_merged
 
 __all__ = ["transpose_codes_2", "transpose_codes_4", "transpose_codes_8", "transpose_scales"]
 
 _STRIP = 64
 _SIDE_BY_SIDE = 4
-_WORK_BYTES = 16 << 10
 
 
 @inner
@@ -53,12 +48,12 @@ def _tile(
 def _codes(bits: int) -> Task:
     merge, planes = MERGE_ROWS[bits], 8 // bits
 
-    def transpose_codes(record: int, part: int, parts: int) -> None:
-        source, target, rows, stride = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
-        width, flip, work = argument(record, 4), np.int32(argument(record, 5)), argument(record, 6) + part * _WORK_BYTES
+    def transpose_codes(args: TransposeCodes, thread: int, threads: int) -> None:
+        source, target, rows, stride = args.source, args.target, args.rows, args.stride
+        width, flip, work = args.width, np.int32(args.sign_flip), args.workspace + thread * WORKSPACE_BYTES
         strips = (stride + _STRIP - 1) // _STRIP
-        last_strip = strips * (part + 1) // parts
-        for start in range(strips * part // parts, last_strip, _SIDE_BY_SIDE):
+        last_strip = strips * (thread + 1) // threads
+        for start in range(strips * thread // threads, last_strip, _SIDE_BY_SIDE):
             for place in range(0, width, 64):
                 for strip in range(start, min(start + _SIDE_BY_SIDE, last_strip)):
                     byte, count = min(strip * _STRIP, stride - _STRIP), (width - place) // 4
@@ -73,11 +68,11 @@ transpose_codes_2, transpose_codes_4, transpose_codes_8 = (_codes(bits) for bits
 
 
 @task
-def transpose_scales(record: int, part: int, parts: int) -> None:
-    """See the module."""
-    source, target, rows, columns = argument(record, 0), argument(record, 1), argument(record, 2), argument(record, 3)
-    for column in range(columns * part // parts, columns * (part + 1) // parts, 16):
-        last = min(16, columns * (part + 1) // parts - column)
+def transpose_scales(args: TransposeScales, thread: int, threads: int) -> None:
+    """Scales, 16 by 16."""
+    source, target, rows, columns = args.source, args.target, args.rows, args.columns
+    for column in range(columns * thread // threads, columns * (thread + 1) // threads, 16):
+        last = min(16, columns * (thread + 1) // threads - column)
         for row in range(0, rows, 16):
             goal = target + (column * rows + row) * 4
             transpose_elements(source + (row * columns + column) * 4, columns * 4, rows - row, last, goal, rows * 4)

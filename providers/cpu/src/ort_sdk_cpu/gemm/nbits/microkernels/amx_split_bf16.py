@@ -37,7 +37,7 @@ __all__ = [
     "emit_apart",
     "emit_paired",
     "multiply_codes",
-    "store_parts",
+    "store_split",
 ]
 
 PARTS = 3
@@ -78,14 +78,14 @@ def _rest(builder: Any, value: Any) -> Any:
 
 
 def _store_parts(distance: int) -> Any:
-    def store_parts(builder: Any, first: Any, second: Any, target: Any) -> None:
+    def store_split(builder: Any, first: Any, second: Any, target: Any) -> None:
         values = list(emit_apart(builder, first, second, distance))
         values = [builder.select(builder.fcmp_unordered("uno", value, value), _NAN, value) for value in values]
         for part in range(PARTS):
             emit_store(builder, builder.add(target, constant(part * TILE_BYTES)), emit_paired(builder, *values))
             values = [_rest(builder, value) for value in values]
 
-    return operation(types.none, f32x16, f32x16, types.intp)(store_parts)
+    return operation(types.none, f32x16, f32x16, types.intp)(store_split)
 
 
 class _Sums(NamedTuple):
@@ -182,5 +182,5 @@ def multiply_codes(
 
 DISTANCES = (2, 4, 8)
 """Steps along K between those of a pair."""
-store_parts = {distance: _store_parts(distance) for distance in DISTANCES}
-"""``store_parts[distance](first, second, target)``: a row of each part of 32 numbers, a tile's bytes apart."""
+store_split = {distance: _store_parts(distance) for distance in DISTANCES}
+"""``store_split[distance](first, second, target)``: a row of each part of 32 numbers, a tile's bytes apart."""

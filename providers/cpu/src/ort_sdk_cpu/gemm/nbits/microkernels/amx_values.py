@@ -29,7 +29,7 @@ from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, opera
 from .amx_codes import WIDTHS, columns_operation, lanes_operation
 from .amx_split_bf16 import DISTANCES, emit_apart
 
-__all__ = ["multiply_numbers", "store_columns", "store_lanes", "store_rounded"]
+__all__ = ["multiply_bf16", "store_bf16", "store_columns", "store_lanes"]
 
 _HALF_BITS, _BYTE_BITS, _TABLE_BITS = 16, 8, 4
 _VI16 = ir.VectorType(ir.IntType(16), 2 * LANES)
@@ -70,18 +70,18 @@ store_columns = {bits: columns_operation(bits, _emit_pairs) for bits in WIDTHS}
 
 
 def _store_rounded(distance: int) -> Any:
-    def store_rounded(builder: Any, first: Any, second: Any, target: Any) -> None:
+    def store_bf16(builder: Any, first: Any, second: Any, target: Any) -> None:
         emit_store(builder, target, _emit_rounded(builder, *emit_apart(builder, first, second, distance)))
 
-    return operation(types.none, f32x16, f32x16, types.intp)(store_rounded)
+    return operation(types.none, f32x16, f32x16, types.intp)(store_bf16)
 
 
-store_rounded = {distance: _store_rounded(distance) for distance in DISTANCES}
-"""``store_rounded[distance](first, second, target)``: a tile's row of 32 numbers."""
+store_bf16 = {distance: _store_rounded(distance) for distance in DISTANCES}
+"""``store_bf16[distance](first, second, target)``: a tile's row of 32 numbers."""
 
 
 def _multiply_numbers(groups: int) -> Any:
-    def multiply_numbers(builder: Any, steps: Any, x: Any, group_bytes: Any, panel: Any, target: Any, target_row: Any) -> None:
+    def multiply_bf16(builder: Any, steps: Any, x: Any, group_bytes: Any, panel: Any, target: Any, target_row: Any) -> None:
         sums = [(group, column, SUMS[2 * group + column]) for group in range(groups) for column in range(2)]
         places = []
         for group, column, tile in sums:
@@ -104,11 +104,11 @@ def _multiply_numbers(groups: int) -> Any:
         for (_group, _column, tile), place in zip(sums, places, strict=True):
             emit_store_tile(builder, tile, place, target_row)
 
-    return operation(types.none, *[types.intp] * 6)(multiply_numbers)
+    return operation(types.none, *[types.intp] * 6)(multiply_bf16)
 
 
-multiply_numbers = {groups: _multiply_numbers(groups) for groups in (1, 2)}
-"""``multiply_numbers[groups](steps, x, group_bytes, panel, target, target_row)``: add products of groups of 16 rows.
+multiply_bf16 = {groups: _multiply_numbers(groups) for groups in (1, 2)}
+"""``multiply_bf16[groups](steps, x, group_bytes, panel, target, target_row)``: add products of groups of 16 rows.
 
 There are 32 columns, and 32 numbers in each of the steps along K. A group's tiles follow each other, ``group_bytes`` behind those
 of the group before, as do two of the panel for each step. Sums are ``target_row`` bytes from row to row.

@@ -33,7 +33,7 @@ class SpanOperations(NamedTuple):
     the activations' sums."""
     add_span: Any
     """``add_span(sums, first, second, first_scales, second_scales, x, stride, index)``: add the products of the codes of both
-    rows with activations of ``arrange_lanes``, each lane times its scale of these and the scale that its index names."""
+    rows with activations of ``quantize_row_by_lanes``, each lane times its scale of these and the scale that its index names."""
     write: Any
     """``write(sums, out, stride, apart, first, second)``: the sums over the lanes, plus a number for each row, ``apart`` bytes
     from one to the other, ``stride`` bytes from row to row of activations."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import FLOAT16_SCALES_START
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.simd.arithmetic import multiply
 from ort_sdk_cpu.simd.fp16 import load_f16, load_f16_first
 from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32_first, load_i32, load_i32_first, prefetch_second
-
-from .arguments import HALVES_START
 
 __all__ = ["load_code_pair", "load_half_scale_pair", "load_scale_pair"]
 
@@ -39,7 +38,7 @@ def load_scale_pair(address: int, apart: int, count: int) -> Any:
 @inner
 def load_half_scale_pair(start: int, first: int, apart: int, count: int) -> Any:
     """Of scales of float16, those of up to 16 blocks of a row, from the ``first`` one, and of the row ``apart`` scales behind."""
-    address, factor = start + HALVES_START + first * 2, broadcast_f32(start)
+    address, factor = start + FLOAT16_SCALES_START + first * 2, broadcast_f32(start)
     prefetch_second(address + _AHEAD_OF_SCALES)
     prefetch_second(address + apart * 2 + _AHEAD_OF_SCALES)
     if count >= 16:

@@ -28,17 +28,17 @@ from ort_sdk_cpu.simd.shuffles import even_bytes, odd_bytes
 
 __all__ = [
     "SPARE_BYTES",
-    "arrange_f32",
-    "arrange_i8",
     "clear_rest",
+    "deinterleave_row",
     "padded_size",
+    "quantize_row",
     "separate_planes",
     "separate_span",
     "sum_blocks",
 ]
 
 SPARE_BYTES = 3 * 16 * 64
-"""Working memory of ``arrange_f32``."""
+"""Working memory of ``deinterleave_row``."""
 
 _LARGEST = np.float32(127)
 _ZERO = np.float32(0)
@@ -99,7 +99,7 @@ def separate_planes(target: int, size: int, block: int, planes: int) -> None:
 
 
 @inner
-def arrange_i8(row: int, size: int, block: int, planes: int, target: int, scales: int, sums: int) -> None:
+def quantize_row(row: int, size: int, block: int, planes: int, target: int, scales: int, sums: int) -> None:
     """Quantise a row to int8, block by block, and take the elements that share a byte of the weight apart.
 
     Args:
@@ -135,11 +135,11 @@ def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
 
 
 @inner
-def arrange_f32(row: int, size: int, block: int, planes: int, target: int, sums: int, spare: int) -> None:
+def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, sums: int, spare: int) -> None:
     """Take the elements that share 4 bytes of the weight apart.
 
     Args:
-        row, size, block, planes: as for ``arrange_i8``.
+        row, size, block, planes: as for ``quantize_row``.
         target: spans of 64 * planes float32; in each, for each position in 4 bytes, the 16 elements that have it. As
             many as cover whole blocks, zeros behind the last element.
         sums: as of ``sum_blocks``.

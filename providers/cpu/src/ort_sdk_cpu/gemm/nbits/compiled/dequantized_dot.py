@@ -6,22 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
+from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
 from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.simd.arguments import argument
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add, splat_f32, splat_i32, subtract, to_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32_first, read_f32
 from ort_sdk_cpu.simd.shuffles import lookup
-
-from .arguments import ACTIVATIONS, BLOCK, BLOCK_STRIDE, CODES, SCALES, X_SUMS, ZEROS, ZEROS_KIND, ZEROS_STRIDE, K
-from .unpack import FIRST_CODES
 
 __all__ = ["has_finite_sum", "plain_dot"]
 
 
 @inner
-def has_finite_sum(record: int, row: int, blocks: int) -> Any:
+def has_finite_sum(args: MatMulNBits, row: int, blocks: int) -> Any:
     """Whether the sum of a row of activations is no infinity or NaN; it lies behind those of the blocks."""
-    whole = read_f32(argument(record, X_SUMS) + row * argument(record, BLOCK_STRIDE) + blocks * 4)
+    whole = read_f32(args.x_sums + row * args.block_stride + blocks * 4)
     return whole - whole == 0
 
 
@@ -30,8 +28,8 @@ def plain_dot(bits: int) -> Any:
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
     @inner
-    def zero_points(record: int, column: int, first: int, count: int) -> Any:
-        kind, place = argument(record, ZEROS_KIND), argument(record, ZEROS) + column * argument(record, ZEROS_STRIDE)
+    def zero_points(args: MatMulNBits, column: int, first: int, count: int) -> Any:
+        kind, place = args.zero_points_kind, args.zero_points + column * args.zero_points_stride
         if kind == 0:
             return splat_f32(half)
         if kind == 2:
@@ -39,12 +37,12 @@ def plain_dot(bits: int) -> Any:
         return to_f32(first_codes(place + first * bits // 8, count))
 
     @inner
-    def dot(record: int, column: int, row: int, blocks: int) -> Any:
-        block, k, total = argument(record, BLOCK), argument(record, K), zero_f32()
-        codes, x = argument(record, CODES) + column * blocks * block * bits // 8, argument(record, ACTIVATIONS) + row * k * 4
+    def dot(args: MatMulNBits, column: int, row: int, blocks: int) -> Any:
+        block, k, total = args.block_size, args.k, zero_f32()
+        codes, x = args.codes + column * blocks * block * bits // 8, args.activations + row * k * 4
         for first in range(0, blocks, 16):
-            count, points = min(blocks - first, 16), zero_points(record, column, first, blocks - first)
-            scales = load_f32_first(argument(record, SCALES) + (column * blocks + first) * 4, blocks - first)
+            count, points = min(blocks - first, 16), zero_points(args, column, first, blocks - first)
+            scales = load_f32_first(args.scales + (column * blocks + first) * 4, blocks - first)
             for number in range(count):
                 lane, start = splat_i32(np.int32(number)), (first + number) * block
                 for element in range(start, min(start + block, k), 16):

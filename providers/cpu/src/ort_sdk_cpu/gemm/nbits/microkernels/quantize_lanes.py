@@ -28,9 +28,9 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.memory import load_f32_first, store_f32, store_i8, write_f32
 from ort_sdk_cpu.simd.vector_types import I32, LANES, f32x16, operation
 
-from .arrange_f32 import padded_size, separate_span
+from .quantize_blocks import padded_size, separate_span
 
-__all__ = ["arrange_lanes"]
+__all__ = ["quantize_row_by_lanes"]
 
 _LARGEST = np.float32(127)
 _SMALLEST = np.float32(1e-36)
@@ -93,7 +93,7 @@ def _arrange(planes: int) -> Any:
     return arrange
 
 
-arrange_lanes = {planes: _arrange(planes) for planes in (1, 2, 4)}
+quantize_row_by_lanes = {planes: _arrange(planes) for planes in (1, 2, 4)}
 """``arrange(row, size, block, target, sums)`` for each number of elements that share a byte.
 
 * ``row``: address of ``size`` float32.

@@ -36,9 +36,9 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
 from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, store_i8, store_i32, write_f32
 
-from .arrange_f32 import clear_rest, padded_size, separate_planes
+from .quantize_blocks import clear_rest, padded_size, separate_planes
 
-__all__ = ["arrange_digits"]
+__all__ = ["quantize_row_to_limbs"]
 
 _DIGITS = 4
 
@@ -102,7 +102,7 @@ def _lane_sums(place: int, stride: int, planes: int) -> Any:
 
 
 @inner
-def arrange_digits(row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int) -> None:
+def quantize_row_to_limbs(row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int) -> None:
     """Quantise a row, and take the elements that share a byte of the weight apart.
 
     Args:
@@ -110,7 +110,7 @@ def arrange_digits(row: int, size: int, block: int, planes: int, target: int, st
         size: elements.
         block: elements with one scale; a multiple of 16.
         planes: elements that share a byte of the weight.
-        target: lines in the order of ``arrange_i8``, the digits' and, behind them, the starts: for each span of 64 * planes
+        target: lines in the order of ``quantize_row``, the digits' and, behind them, the starts: for each span of 64 * planes
             elements, 16 int32 of the first two digits' lanes, 16 of the others'.
         stride: bytes from line to line.
         scales: float32 scale of each block.
