@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 from ort_sdk_cpu.conv.small import naive
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.pool import operators as pool
+from ort_sdk_cpu.pool import select
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
@@ -30,7 +31,7 @@ def theirs(op_type, inputs, attributes, domain=""):
 def made(monkeypatch):
     """The writers that were made."""
     found = []
-    for module, name in ((naive, "naive_writer"), (pool, "_small_writer")):
+    for module, name in ((naive, "naive_writer"), (pool, "_single_channel_writer")):
         writer = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, writer=writer: found.append(writer(*given)) or found[-1])
     return found
@@ -105,7 +106,7 @@ POOLS = {
 
 @pytest.mark.parametrize("name", POOLS)
 def test_max_pool(run_both, made, name, monkeypatch):
-    monkeypatch.setattr(pool, "is_pooled_as_nchw", lambda *_given: False)  # it takes them where its code is at hand
+    monkeypatch.setattr(select, "_is_for_nchw", lambda _problem: False)  # it takes them where its code is at hand
     shape, attributes = POOLS[name]
     x = random(*shape)
     _, bound = run_both("MaxPool", x, **attributes)

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 __all__ = ["TASK_MODULES"]
 
-TASK_MODULES = {
-}
+TASK_MODULES: dict[str, str] = {}
 """Name → module below ``ort_sdk_cpu``."""

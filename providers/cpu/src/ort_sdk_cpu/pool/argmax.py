@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
-from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
 from .arguments.argmax import MODULE, MaxPoolWithIndices
 from .arguments.windows import axes_hw
+from .select import are_indices_by_task
 
 __all__ = ["max_pool_with_indices_writer"]
 
@@ -43,14 +44,12 @@ def max_pool_with_indices_writer(
 
     def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Writer:
         x = inputs[0]
-        if x.ndim not in {3, 4} or not are_floats([x]) or any(out is None for out in outputs):
+        if any(out is None for out in outputs) or x.ndim < 3:
             return otherwise
         windows = attributes.windows(x.shape[2:]).trimmed()
-        if 0 in windows.output_shape:
+        if not are_indices_by_task(x, windows):
             return otherwise
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-        if not _hold_elements(windows) or not is_worth_a_task(reads, MODULE, NAME):
-            return otherwise
         steps = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
         planes, axes = math.prod(x.shape[:2]), axes_hw(windows)
         arguments = MaxPoolWithIndices(Operand(0), Operand(1), Operand(2), planes, *axes, *steps)
@@ -58,12 +57,3 @@ def max_pool_with_indices_writer(
         return contiguous_first(writer, x, scratch)
 
     return make
-
-
-def _hold_elements(windows: Windows) -> bool:
-    """Whether each window has an element of the input."""
-    for axis, size in enumerate(windows.input_shape):
-        positions = windows.tap_positions(axis)
-        if not ((positions >= 0) & (positions < size)).any(axis=0).all():
-            return False
-    return True

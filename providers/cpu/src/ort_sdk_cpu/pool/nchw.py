@@ -11,12 +11,13 @@ from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import Writer
-from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 
 from .arguments.nchw import MODULE, PoolNcdhw, PoolNchw
 from .arguments.windows import axes_dhw
+from .select import nchw_task
 
-__all__ = ["is_pooled_as_nchw", "nchw_writer"]
+__all__ = ["nchw_writer"]
 
 _FLOAT, _VECTOR_BYTES = np.dtype(np.float32), 64
 _LANES = 16
@@ -24,19 +25,11 @@ _LINES, _LINE_MEMORY = 8, 1 << 14
 """Rows of an output that a thread pools along columns before it does along rows, and their memory."""
 
 
-def is_pooled_as_nchw(x: HostArray, windows: Windows) -> bool:
-    """Whether the task pools an array: float32, 1-D, 2-D or 3-D, contiguous as NCHW."""
-    if x.ndim not in {3, 4, 5} or not are_floats([x]) or not x.flags.c_contiguous or min(windows.pads_begin) < 0:
-        return False
-    reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-    return reads > 0 and x.size > 0 and is_worth_a_task(reads, MODULE, _task_name(x.ndim - 2))
-
-
 def nchw_writer(x: HostArray, windows: Windows, otherwise: Writer, *, include_pad: bool | None = None) -> Writer:
     """A writer of the maximum of each window, or of the mean.
 
     Args:
-        x: an array like those it will get, which ``is_pooled_as_nchw``.
+        x: an array like those it will get, for which ``PoolAlgorithm.NCHW`` was selected.
         windows: of the node for that shape.
         otherwise: writes arrays of other layouts.
         include_pad: whether padding counts in the mean; None for the maximum.
@@ -58,17 +51,12 @@ class _NchwWriter(TaskWriter):
         lines = max(1, min(_LINES, _LINE_MEMORY // line_bytes))
         self._kept = [*counts, np.empty(threads * lines * line_bytes, np.uint8)]
         arguments = _arguments(windows, channels, line_bytes, lines)
-        super().__init__(MODULE, _task_name(len(windows.input_shape)), arguments, otherwise, threads)
+        super().__init__(MODULE, nchw_task(len(windows.input_shape)), arguments, otherwise, threads)
         *_, workspace = self._kept
         fields = (PoolNcdhw.plane_counts, PoolNchw.row_counts, PoolNchw.column_counts)
         for field, array in zip(fields[-len(counts) :] if counts else (), counts, strict=True):
             self._call.point(field, array)
         self._call.point(PoolNchw.workspace, workspace)
-
-
-def _task_name(axes: int) -> str:
-    """The task for so many spatial axes."""
-    return "pool_nchw" if axes < 3 else "pool_ncdhw"
 
 
 def _arguments(windows: Windows, channels: int, line_bytes: int, lines: int) -> PoolNchw:

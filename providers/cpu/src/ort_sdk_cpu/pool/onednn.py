@@ -17,7 +17,7 @@ from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall, ChannelsLastKer
 from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_channels_last, layout_of
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.kernel.onednn import PrimitiveCall
-from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument
 from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.primitive import Primitive, pooling
@@ -27,14 +27,10 @@ from ort_sdk_cpu.reduction.select import ReduceOp
 
 from .arguments.nhwc import MODULE, MaxPoolNhwc
 from .arguments.windows import axes_dhw
-from .nchw import is_pooled_as_nchw
+from .select import CHANNELS_LAST, PoolAlgorithm, PoolProblem, select_pool
 
 __all__ = ["MaxPoolKernel", "PoolKernel", "with_onednn"]
 
-MINIMUM_READS = 1 << 18
-"""Elements read by all windows together from which on oneDNN pools an input that is not channels last anyway."""
-LEAST_CHANNELS = 8
-"""Below which vectors of channels would be mostly empty: NumPy's run along rows."""
 _AVERAGED = (TensorElementType.FLOAT,)
 _COMPARED = (TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8)
 
@@ -92,6 +88,9 @@ class PoolKernel(ChannelsLastKernel):
         kernel: computes what oneDNN does not.
     """
 
+    _algorithm_of_fallback = PoolAlgorithm.NUMPY
+    _used: PoolAlgorithm | None = None
+
     def __init__(self, info: KernelInfo, kernel: Any) -> None:
         super().__init__(info, kernel)
         self._is_global = info.op_type.startswith("Global")
@@ -120,15 +119,12 @@ class PoolKernel(ChannelsLastKernel):
         if not 3 <= x.ndim <= 5 or 0 in x.shape:
             return None
         windows = self._windows(x.shape[2:])
-        if 0 in windows.output_shape:
-            return None
-        if not self._is_global and not is_channels_last(x) and is_pooled_as_nchw(x, windows):
-            return None
-        reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-        is_reduced = self._is_global and are_floats([x]) and is_worth_a_task(x.size)
-        is_worth_copies = reads >= MINIMUM_READS and x.shape[1] >= LEAST_CHANNELS
-        is_wanted = is_reduced or is_channels_last(x) or is_worth_copies
-        return (*x.shape[:2], *windows.output_shape) if is_wanted else None
+        is_maximum, is_last = self._algorithm == Algorithm.POOLING_MAX, is_channels_last(x)
+        problem = PoolProblem.of(
+            x, windows, is_maximum=is_maximum, is_global=self._is_global, is_channels_last=is_last, has_nhwc=True
+        )
+        self._used = select_pool(problem)
+        return (*x.shape[:2], *windows.output_shape) if self._used in CHANNELS_LAST else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X."""
@@ -139,7 +135,9 @@ class PoolKernel(ChannelsLastKernel):
         x = operands[0]
         call = self._reduced(x, out)
         if call is not None:
+            self._used = PoolAlgorithm.REDUCTION
             return call
+        self._used = PoolAlgorithm.ONEDNN
         primitive = self._primitive(x, out.shape)
         return None if primitive is None else PrimitiveCall(primitive, _arguments(x, out), (), self.scratch)
 
@@ -151,11 +149,12 @@ class PoolKernel(ChannelsLastKernel):
         return reduction_call(reduction, x, range(2, x.ndim), out)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
-        """Means of all pixels, by NumPy."""
+        """Means of all pixels, by NumPy: no task or primitive is made for a shape that comes once."""
         x, target = np.moveaxis(inputs[0], 1, -1), np.moveaxis(out, 1, -1)
         if not self._is_global or self._algorithm == Algorithm.POOLING_MAX or not x.flags.c_contiguous:
             return False
         samples, channels = x.shape[0], x.shape[-1]
+        self._used = PoolAlgorithm.NUMPY
         np.mean(x.reshape(samples, -1, channels), axis=1, keepdims=True, out=target.reshape(samples, 1, channels))
         return True
 
@@ -179,7 +178,9 @@ class MaxPoolKernel(PoolKernel):
         x = operands[0]
         reduced = self._reduced(x, out)
         if reduced is not None:
+            self._used = PoolAlgorithm.REDUCTION
             return reduced
+        self._used = PoolAlgorithm.NHWC
         windows = self._windows(x.shape[2:])
         threads = threads_for(out.size * math.prod(windows.kernel_shape))
         call = TaskCall(MODULE, "max_pool_nhwc", MaxPoolNhwc(0, 0, x.shape[0], x.shape[1], *axes_dhw(windows)), threads)

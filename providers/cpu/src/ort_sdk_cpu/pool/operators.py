@@ -14,21 +14,17 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.small.padding import padder
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task
+from ort_sdk_cpu.kernel.task_writer import TaskWriter
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 
 from .argmax import max_pool_with_indices_writer
 from .arguments.nhwc import MODULE as NHWC
 from .arguments.nhwc import MaxPoolNhwc
 from .arguments.windows import axes_dhw
-from .nchw import is_pooled_as_nchw, nchw_writer
+from .nchw import nchw_writer
+from .select import PoolAlgorithm, PoolProblem, select_pool
 
 __all__: list[str] = []
-
-MAX_POOL = (NHWC, "max_pool_nhwc")
-AXES = 3
-MAX_READS = 1 << 12
-"""Elements read by all windows together from which NumPy, which takes rows of them at a time, is faster."""
 
 
 @bindable("MaxPool")
@@ -47,9 +43,10 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:]).trimmed()
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
-        if is_pooled_as_nchw(x, windows):
+        algorithm = select_pool(_problem(x, windows, is_maximum=True))
+        if algorithm is PoolAlgorithm.NCHW:
             return nchw_writer(x, windows, otherwise)
-        return _small_writer(windows, x, otherwise) or otherwise
+        return _single_channel_writer(windows, x, otherwise) if algorithm is PoolAlgorithm.SINGLE_CHANNEL else otherwise
 
     return make
 
@@ -58,13 +55,15 @@ def _nothing(*_arrays: HostArray) -> None:
     """Writes results without elements."""
 
 
-def _small_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer | None:
+def _problem(x: HostArray, windows: Windows, *, is_maximum: bool) -> PoolProblem:
+    """As it is where the kernel of channels last left the node to others."""
+    return PoolProblem.of(x, windows, is_maximum=is_maximum, is_channels_last=False, has_nhwc=False)
+
+
+def _single_channel_writer(windows: Windows, x: HostArray, otherwise: Writer) -> Writer:
     """The largest of few windows by the task that others use with channels last: each channel is a sample of one."""
-    reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-    if not 0 < reads < MAX_READS or not 2 < x.ndim <= 2 + AXES or not are_floats([x]) or not is_worth_a_task(reads, *MAX_POOL):
-        return None
     arguments = MaxPoolNhwc(Operand(0), Operand(1), math.prod(x.shape[:2]), 1, *axes_dhw(windows))
-    return TaskWriter(*MAX_POOL, arguments, otherwise)
+    return TaskWriter(NHWC, "max_pool_nhwc", arguments, otherwise)
 
 
 @bindable("AveragePool")
@@ -88,7 +87,9 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
             for divisor in divisors:
                 np.divide(out, divisor, out)
 
-        return nchw_writer(x, windows, write, include_pad=include_pad) if is_pooled_as_nchw(x, windows) else write
+        if select_pool(_problem(x, windows, is_maximum=False)) is PoolAlgorithm.NCHW:
+            return nchw_writer(x, windows, write, include_pad=include_pad)
+        return write
 
     return make
 
