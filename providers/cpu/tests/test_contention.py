@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
-from ort_sdk_cpu.platform import contention, libraries, threads
+from ort_sdk_cpu.platform import contention, libraries, run_settings, threads
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument, RuntimeException
@@ -183,7 +183,7 @@ def _look(monkeypatch, count=2, **known):
     monkeypatch.setattr(contention._local, "state", contention._State())
     found = [contention.works_alone(count)]
     for _ in range(2):
-        contention._local.state.look_at_ns = 0
+        contention._local.state.next_check_ns = 0
         found.append(contention.works_alone(count))
     return tuple(found)
 
@@ -209,17 +209,17 @@ def test_between_two_looks_nothing_changes(monkeypatch):
     assert _look(monkeypatch, _running_threads=PROCESSORS, _team=(_Thread(False),)) == ALONE
     monkeypatch.setattr(contention, "_running_threads", lambda: 1)
     assert contention.works_alone(2)
-    contention._local.state.look_at_ns = 0
+    contention._local.state.next_check_ns = 0
     assert not contention.works_alone(2)
 
 
 @needs_processors
-@pytest.mark.parametrize("are_expected", [True, False])
-def test_a_team_is_taken_off_its_leaders_processor(monkeypatch, are_expected):
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_team_is_taken_off_its_leaders_processor(monkeypatch, is_enabled):
     allowed = os.sched_getaffinity(0)
     own, found = min(allowed), []
     monkeypatch.setattr(contention, "_current_processor", lambda: lambda: own)
-    monkeypatch.setattr(contention._teams, "are_expected", are_expected)
+    monkeypatch.setattr(contention._affinity, "is_enabled", is_enabled)
 
     def meet():
         (other,) = contention._team(2)
@@ -232,7 +232,7 @@ def test_a_team_is_taken_off_its_leaders_processor(monkeypatch, are_expected):
     leader = threading.Thread(target=meet)
     leader.start()
     leader.join()
-    assert found == [allowed - {own} if are_expected else {own}]
+    assert found == [allowed - {own} if is_enabled else {own}]
 
 
 def test_large_teams_go_on(monkeypatch):
@@ -311,8 +311,8 @@ def test_a_forked_process_goes_on_without_the_threads_that_stayed(name, tmp_path
 
 
 def test_a_forked_thread_says_that_it_has_no_team(monkeypatch):
-    current = threads._Current()
-    current.is_forked, current.levels = True, 1
-    monkeypatch.setattr(threads._local, "current", current)
+    current = run_settings.RunSettings()
+    current.is_forked, current.active_levels = True, 1
+    monkeypatch.setattr(run_settings.thread_local, "current", current)
     with pytest.raises(RuntimeException, match="spawn"):
         threads.with_team(lambda: None)

@@ -16,7 +16,7 @@ import pytest
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
 from ort_sdk_cpu.jit import cache_files, cache_folder, code_store, llvm
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.threads import set_log_level
+from ort_sdk_cpu.platform.run_settings import set_log_level
 
 pytestmark = [
     pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba())),

@@ -51,18 +51,18 @@ def test_small_and_gigantic_arrays_are_the_systems(memory):
     assert memory.empty((0, 7)).shape == (0, 7)
 
 
-def test_waiting_memory_is_bounded(memory, monkeypatch):
+def test_idle_memory_is_bounded(memory, monkeypatch):
     monkeypatch.setattr(result_pool, "MOST_KEPT_BYTES", 300_000)
     arrays = [memory.empty(SHAPE) for _ in range(5)]
     places = {address_of(array) for array in arrays}
     arrays.clear()
     assert memory._kept_bytes <= 300_000
-    assert sum(len(waiting) for waiting in memory._waiting.values()) == 2
+    assert sum(len(idle) for idle in memory._idle.values()) == 2
     assert len(places) == 5
 
 
 @only_new_objects()
-def test_waiting_memory_serves_what_is_up_to_half_as_large(memory):
+def test_idle_memory_serves_what_is_up_to_half_as_large(memory):
     large, larger = memory.empty((512, 100)), memory.empty((640, 100))
     place, other = address_of(large), address_of(larger)
     del large, larger
@@ -120,8 +120,8 @@ def test_memory_may_come_back_while_memory_is_taken_and_kept(memory, monkeypatch
     memory.empty((500, 100))
     assert not memory._returned
     assert memory._used_bytes == 0
-    assert memory._lengths == sorted(memory._waiting)
-    assert memory._kept_bytes == sum(block.nbytes for waiting in memory._waiting.values() for block in waiting)
+    assert memory._lengths == sorted(memory._idle)
+    assert memory._kept_bytes == sum(block.nbytes for idle in memory._idle.values() for block in idle)
 
 
 def test_arrays_outlive_the_memory_that_made_them():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from ort_sdk_cpu.execution_provider import CpuExecutionProvider
-from ort_sdk_cpu.platform import libraries, threads
+from ort_sdk_cpu.platform import libraries, run_settings, threads
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument
@@ -88,7 +88,7 @@ def test_a_scope_sets_openmp_and_restores_it():
         with _provider(intra_op_num_threads="1").run_scope():
             assert (libraries.thread_count(), openmp.omp_get_max_threads()) == (1, 1)
         assert (libraries.thread_count(), openmp.omp_get_max_threads()) == (3, 3)
-    assert (libraries.thread_count(), openmp.omp_get_max_threads()) == (threads.default_threads(), before)
+    assert (libraries.thread_count(), openmp.omp_get_max_threads()) == (run_settings.default_threads(), before)
 
 
 def test_a_scope_is_of_one_thread():
@@ -97,12 +97,12 @@ def test_a_scope_is_of_one_thread():
         other = threading.Thread(target=lambda: seen.append(libraries.thread_count()))
         other.start()
         other.join()
-    assert seen == [threads.default_threads()]
+    assert seen == [run_settings.default_threads()]
 
 
 def test_no_number_means_the_physical_cores():
-    assert _provider().threads == _provider(intra_op_num_threads="0").threads == threads.default_threads() >= 1
-    assert threads.default_threads() <= threads.openmp_default()
+    assert _provider().threads == _provider(intra_op_num_threads="0").threads == run_settings.default_threads() >= 1
+    assert run_settings.default_threads() <= run_settings.openmp_default_threads()
 
 
 @pytest.mark.parametrize("text", ["-1", "two", "1.5", ""])
@@ -117,7 +117,7 @@ def test_products_by_numpy_use_one_thread_during_a_run_only():
         pytest.skip("NumPy has no OpenBLAS of its own")
     before = functions[0]()
     provider, matrix = _provider(), np.eye(3, dtype=np.float32)
-    provider.has_products = True
+    provider.uses_blas = True
     with provider.run_scope():
         assert functions[0]() == before
         np.testing.assert_array_equal(threads.matrix_product(matrix, matrix), matrix)

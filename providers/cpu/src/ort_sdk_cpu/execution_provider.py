@@ -1,4 +1,4 @@
-"""The CPU provider in a session."""
+"""The CPU execution provider of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
 from ort_sdk_cpu.memory.workspace import shared_scratch
 from ort_sdk_cpu.platform.fp_errors import IgnoredErrors
-from ort_sdk_cpu.platform.threads import RunScope, log_level_of, openmp_default, set_log_level, threads_of
+from ort_sdk_cpu.platform.run_settings import configured_log_level, configured_threads, openmp_default_threads, set_log_level
+from ort_sdk_cpu.platform.threads import RunScope
 
 from .platform import libraries
 
@@ -18,12 +19,12 @@ __all__ = ["CpuExecutionProvider"]
 
 
 class CpuExecutionProvider(ExecutionProvider):
-    """Computes at once, on NumPy arrays.
+    """Computes synchronously on NumPy arrays.
 
     Args:
-        name: as for ``ExecutionProvider``, like the next two.
-        device: see there.
-        options: see there.
+        name: the provider's name.
+        device: the device it runs on.
+        options: provider options, by name.
         session_options: the session's config entries.
     """
 
@@ -36,42 +37,42 @@ class CpuExecutionProvider(ExecutionProvider):
     ) -> None:
         super().__init__(name, device, options)
         self.scratch = shared_scratch()
-        """Working memory of kernels, the same in all sessions."""
+        """Workspace of kernels, shared by all sessions."""
         config = session_options or {}
-        self.threads = threads_of(config)
-        """Threads a kernel may use."""
-        self._log_level = log_level_of(config)
-        set_log_level(self._log_level)  # for kernels that are compiled while the session is made
-        self.has_products = False
-        """Whether a kernel of the session may compute products with NumPy."""
+        self.threads = configured_threads(config)
+        """Threads that a kernel may use."""
+        self._log_level = configured_log_level(config)
+        set_log_level(self._log_level)  # for kernels that are compiled while the session is created
+        self.uses_blas = False
+        """Whether a kernel of the session may call NumPy's BLAS."""
         self._sets_threads = False
         self._step_kernels: dict[Any, Any] = {}
         libraries.bound_spinning(config)
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Threads are the session's. NumPy's warnings about infinities and NaNs, which are values of ONNX's, stay off."""
+        """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
         if not self._sets_threads:
-            # What is loaded stays loaded.
-            self._sets_threads = self.has_products or self.threads != openmp_default() or libraries.is_openmp_loaded()
+            # Once True it stays True: a library that is loaded is not unloaded.
+            self._sets_threads = self.uses_blas or self.threads != openmp_default_threads() or libraries.is_openmp_loaded()
             if not self._sets_threads:
                 set_log_level(self._log_level)
                 return IgnoredErrors()
         return RunScope(self.threads, self._log_level)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
-        """Convolutions do what follows them; other chains of element-wise steps become compiled kernels."""
+        """Fuse convolutions and matrix products with their epilogues, and chains of element-wise steps into compiled kernels."""
         from ort_sdk_cpu.fusion.fuse import fuse
 
         return fuse(program)
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
-        """Neighbours that are C functions on arguments that stay are driven by one call."""
+        """Join neighbouring calls of C functions with fixed arguments into one call."""
         from ort_sdk_cpu.jit.call_list import join_calls
 
         return join_calls(calls)
 
     def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
-        """The kernel a node of these inputs would have; the same for all steps of a session."""
+        """The kernel of a node with these input types and attributes, shared by all steps of the session that ask for it."""
         key = (op_type, tuple(types), tuple(sorted(attributes.items())))
         found = self._step_kernels.get(key)
         if found is None and not any("string" in type_string for type_string in types):
@@ -79,12 +80,12 @@ class CpuExecutionProvider(ExecutionProvider):
 
             inputs = tuple([NodeArg("", type_string) for type_string in types])
             output = NodeArg("", types[-1])
-            # Weak: this provider holds these kernels, and kernels hold what they were told.
+            # Weak: this provider holds these kernels, and kernels hold their KernelInfo.
             own: Any = weakref.proxy(self)
             info = KernelInfo(op_type, 0, attributes=attributes, inputs=inputs, outputs=(output,), execution_provider=own)
             found = self._step_kernels[key] = newest_kernel(info)
         return found
 
     def describe_environment(self) -> Sequence[str]:
-        """Optional libraries, instruction set and threads."""
+        """Optional libraries, instruction set and number of threads, one line each."""
         return libraries.report()

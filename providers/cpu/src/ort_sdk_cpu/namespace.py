@@ -1,4 +1,4 @@
-"""NumPy as the shared operator set sees it, with what compiled tasks do at once."""
+"""The array namespace of the shared operator set: NumPy, with compiled tasks for attention."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .platform import libraries
 __all__ = ["CpuNamespace"]
 
 MIN_WORK = 1 << 14
-"""Products of queries and keys from which the task is worth loading."""
+"""Elements of ``q`` times sequence length of ``k`` from which on the compiled task is worth loading."""
 
 
 class CpuNamespace(NumpyNamespace):
-    """Adapter over NumPy and compiled tasks."""
+    """Array namespace over NumPy and compiled tasks."""
 
     matmul = staticmethod(matrix_product)
 
     def attention(self, q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
-        """As the base says; None for other types than float32, and for little work."""
+        """Scaled dot-product attention by a compiled task; None for other types than float32, and for little work."""
         work = q.size * k.shape[2]
         if work < MIN_WORK or any(array.dtype != "float32" for array in (q, k, v, *biases)) or not libraries.numba().is_usable:
             return None

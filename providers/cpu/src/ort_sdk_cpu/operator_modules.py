@@ -1,4 +1,4 @@
-"""Which module binds or computes which operator, so that a module is imported when an operator needs it."""
+"""Which module has the kernels of which operator, so that a module is imported when a node needs it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Module → domain → operators it binds, or computes in another way."""
+"""Module, below the package → domain → operators that it has kernels of."""
 
 _MODULE_OF = {
     (domain, op_type): module for module, domains in MODULES.items() for domain, names in domains.items() for op_type in names
@@ -99,7 +99,7 @@ _MODULE_OF = {
 
 
 def load(domain: str, op_type: str) -> bool:
-    """Import the module an operator is in; False if there is none."""
+    """Import the module that has an operator's kernels; False if the shared operator set alone has them."""
     module = _MODULE_OF.get((domain, op_type))
     if module is None:
         return False

@@ -1,4 +1,4 @@
-"""The CPU provider's kernels: the shared operator set over NumPy, and what NumPy does faster another way."""
+"""The CPU provider's kernel registry: the shared operator set over NumPy, and faster kernels in place of some of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "CPUExecutionProvider"
 
 @functools.cache
 def kernel_registry() -> KernelRegistry:
-    """The registry, built once per process and shared by all sessions."""
+    """The registry, created once per process and shared by all sessions."""
     opset, registry = KernelRegistry(NAME), KernelRegistry(NAME)
     add_opset(opset, CpuNamespace())
     registry.add_source(functools.partial(_kernels, opset), DeclaredOperators(on_host=True))
@@ -27,17 +27,17 @@ def kernel_registry() -> KernelRegistry:
 
 
 def newest_kernel(info: KernelInfo) -> Any:
-    """The kernel of one of ONNX's operators, of its newest version.
+    """The kernel of an operator's newest version.
 
     Args:
-        info: what the kernel may know, without a version.
+        info: the node; its version is replaced.
     """
     newest = max(kernel_registry().candidates(info.domain, info.op_type), key=lambda row: row.kernel_def.since_version)
     return newest.create(replace(info, since_version=newest.kernel_def.since_version))
 
 
 def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCreateInfo, ...]:
-    """The shared set's kernels of an operator; those that can be bound are made so."""
+    """Kernel definitions of an operator: those of the shared set, with this provider's factories where a module has some."""
     from . import operator_modules
 
     rows = opset.candidates(domain, op_type)

@@ -21,7 +21,7 @@ from typing import IO, Any
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.file_trust import make_private_folder, make_subfolder, require_trusted_folder
 from ort_sdk_cpu.platform.cpu_features import has_vnni, instruction_set
-from ort_sdk_cpu.platform.threads import log_level
+from ort_sdk_cpu.platform.run_settings import log_level
 
 from .digests import short_digest
 

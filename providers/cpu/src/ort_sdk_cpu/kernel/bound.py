@@ -356,7 +356,7 @@ def bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     """The shared set's kernel for a node, with ``bind`` if the operator has a binder and NumPy computes in the node's types."""
     made = _bound_kernel(create, info)
     if info.op_type in WITH_PRODUCTS and info.execution_provider is not None:
-        info.execution_provider.has_products = True
+        info.execution_provider.uses_blas = True
     if isinstance(made, BindableKernel):
         made.describe(info)
     return made

@@ -1,1 +1,1 @@
-"""Allocator, workspace of threads, result pool, weight arena."""
+"""Memory of the provider: allocator, per-thread workspace, pool of results, arena of packed weights, strides."""

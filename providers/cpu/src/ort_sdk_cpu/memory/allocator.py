@@ -1,4 +1,4 @@
-"""Host memory, aligned for vector instructions."""
+"""Allocator of host memory, aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
 
 ALIGNMENT_BYTES = 64
 FEW_ELEMENTS = 1 << 14
-"""Whose memory the system's allocator keeps by itself."""
+"""Elements below which results are not pooled: the C library keeps freed blocks of that size by itself."""
 TINY_ELEMENTS = 1 << 6
-"""For which to find a multiple of 64 bytes takes longer than it saves."""
+"""Elements up to which results are not aligned: that takes longer than it saves."""
 
 
 class CpuAllocator:
@@ -28,7 +28,7 @@ class CpuAllocator:
 
     def __init__(self, memory_info: OrtMemoryInfo) -> None:
         self.memory_info = memory_info
-        self._recycled: RecycledMemory | None = None
+        self._pool: RecycledMemory | None = None
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
         dtype = element_type.numpy_dtype
@@ -40,17 +40,17 @@ class CpuAllocator:
         return buffer[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
     def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
-        """As ``allocate``; tiny arrays wherever they are, large ones of float32 on memory that earlier results were on."""
+        """As ``allocate``, but tiny arrays are not aligned, and large ones of float32 come from the pool of results."""
         count = math.prod(shape)
         if count <= TINY_ELEMENTS:
             return np.empty(tuple(shape), element_type.numpy_dtype)
         if element_type is not TensorElementType.FLOAT or count < FEW_ELEMENTS:
             return self.allocate(shape, element_type)
-        if self._recycled is None:
+        if self._pool is None:
             from .result_pool import recycled_memory
 
-            self._recycled = recycled_memory()
-        return self._recycled.empty(tuple(shape))
+            self._pool = recycled_memory()
+        return self._pool.empty(tuple(shape))
 
     def release(self, array: HostArray) -> None:
-        """Nothing to do: the memory ends with its last array."""
+        """Nothing to do: NumPy frees the memory with its last array."""

@@ -1,7 +1,7 @@
-"""Memory of large results in runs without programs, used again when the last array on it is gone.
+"""Pool of memory for large results of runs without programs: a block is reused when the last array on it is gone.
 
-A program has an arena. Without one, each run would take its memory from the system and give it back, page by page: for a text of
-some hundred words that takes as long as a third of the computing.
+A program has an arena. Without one, each run would map and unmap its memory page by page, which for a text of some hundred words
+takes a third as long as the computation.
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ from .strides import memory_order
 __all__ = ["SMALLEST_BYTES", "RecycledMemory", "ResultMemory", "recycled_memory"]
 
 SMALLEST_BYTES = 1 << 16
-"""Of an array: smaller ones the system's allocator keeps by itself."""
+"""Least bytes of an array that is pooled: the C library keeps smaller freed blocks by itself."""
 LARGEST_BYTES = 1 << 28
+"""Most bytes of an array that is pooled."""
 MOST_KEPT_BYTES = 1 << 26
-"""Of all memory that waits to be used again, if less than that is in use, and as much was in use at once before."""
+"""Most bytes of idle blocks while fewer bytes are in use, if as many were in use at once before."""
 KEPT_SHARE = 0.75
-"""Of ``MOST_KEPT_BYTES``: what may wait if never more was in use at once."""
+"""Fraction of ``MOST_KEPT_BYTES`` that may be idle if never more was in use at once."""
 MOST_LARGER = 2
-"""Times what is asked for: so much memory may be given where none of the size itself waits.
+"""An idle block may be this many times larger than the request where no block of the requested length is idle.
 
-With texts of eight widths in turn, and three quarters of the memory waiting, half as many bytes come from the system as where
-only the size itself serves.
+With texts of eight lengths in turn and three quarters of the memory idle, half as many bytes come from the system as with blocks
+of the exact length only.
 """
 ALIGNMENT_BYTES = 64
 FEW_RUNS = 4
-"""Runs of a kernel whose results are not recycled: where shapes stay, a program does the rest, in memory of its own."""
+"""First runs of a kernel, whose results are not pooled: where shapes repeat, a program with its own arena soon runs it."""
 _FLOAT = np.dtype(np.float32)
 
 
 class RecycledMemory:
-    """Makes float32 arrays. For any number of threads at once."""
+    """Allocates float32 arrays on pooled blocks. Thread-safe."""
 
     def __init__(self) -> None:
-        # An array may end, and its memory come back, wherever Python runs code: also while this thread changes what is below.
+        # A finalizer may return a block wherever Python runs code, also while this thread changes the fields below.
         self._lock = threading.RLock()
         self._is_changing = False
-        """While it is so, what comes back only goes to ``_returned``."""
+        """Whether a thread changes the fields below: then blocks are put into ``_returned`` only."""
         self._returned: deque[HostArray] = deque()
-        """What came back, and is not in ``_waiting`` yet."""
-        self._waiting: OrderedDict[int, list[HostArray]] = OrderedDict()
-        """By length, that of the latest use last."""
+        """Returned blocks that are not in ``_idle`` yet."""
+        self._idle: OrderedDict[int, list[HostArray]] = OrderedDict()
+        """Length → idle blocks; the least recently used length first."""
         self._lengths: list[int] = []
-        """The same lengths, ascending."""
+        """The lengths of ``_idle``, ascending."""
         self._kept_bytes = self._used_bytes = self._most_used_bytes = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
-        """A row-major array with any contents."""
+        """An uninitialized row-major float32 array, at a multiple of 64 bytes if it is pooled."""
         nbytes = math.prod(shape) * _FLOAT.itemsize
         if not SMALLEST_BYTES <= nbytes <= LARGEST_BYTES:
             return np.empty(shape, _FLOAT)
@@ -68,13 +69,13 @@ class RecycledMemory:
         memory = self._take(length)
         block = _block_type(length).from_address(address_of(memory))
         block.memory, block.owner = memory, weakref.ref(self)
-        # The array holds the block, as do all views of it: NumPy only looks behind bases that are arrays.
+        # The array and all views of it hold the block: NumPy collapses a chain of bases only where they are arrays.
         return np.ndarray(shape, _FLOAT, block)
 
     def give_back(self, memory: HostArray) -> None:
-        """Let memory that no array is on any more be used again, but keep no more than is in use, or ``_most_kept_bytes``.
+        """Return a block that no array uses any more; idle blocks above ``_most_kept_bytes`` and the bytes in use are freed.
 
-        So what a loop hands from run to run, as a model's past keys and values, is there again in the run after the next.
+        So the blocks of values that a loop passes from run to run, such as a KV cache, are reused in the run after the next.
         """
         self._returned.append(memory)
         with self._lock:
@@ -91,14 +92,14 @@ class RecycledMemory:
             length = memory.nbytes
             self._used_bytes -= length
             self._kept_bytes += length
-            waiting = self._waiting.get(length)
-            if waiting is None:
-                waiting = self._waiting[length] = []
+            idle = self._idle.get(length)
+            if idle is None:
+                idle = self._idle[length] = []
                 insort(self._lengths, length)
-            waiting.append(memory)
-            self._waiting.move_to_end(length)
+            idle.append(memory)
+            self._idle.move_to_end(length)
         while self._kept_bytes > self._used_bytes and self._kept_bytes > self._most_kept_bytes():
-            self._pop(next(iter(self._waiting)))
+            self._pop(next(iter(self._idle)))
 
     def _most_kept_bytes(self) -> float:
         return min(MOST_KEPT_BYTES, max(KEPT_SHARE * MOST_KEPT_BYTES, self._most_used_bytes))
@@ -106,7 +107,7 @@ class RecycledMemory:
     def _take(self, length: int) -> HostArray:
         found = None
         with self._lock:
-            if not self._is_changing:  # else this is a finalizer's array
+            if not self._is_changing:  # otherwise a finalizer allocates while this thread changes the pool
                 self._is_changing = True
                 try:
                     found = self._find(length)
@@ -121,39 +122,39 @@ class RecycledMemory:
         return raw[start : start + length]
 
     def _find(self, length: int) -> HostArray | None:
-        """Waiting memory of a length, or of one that is not much more; None if there is none."""
-        found = length if length in self._waiting else self._fitting(length)
+        """An idle block of a length, or of one at most ``MOST_LARGER`` times longer; None if there is none."""
+        found = length if length in self._idle else self._fitting(length)
         if not found:
             return None
-        self._waiting.move_to_end(found)
+        self._idle.move_to_end(found)
         return self._pop(found)
 
     def _fitting(self, length: int) -> int:
-        """The shortest length that waits and is enough, if it is not much more; otherwise 0."""
+        """The shortest sufficient length of an idle block, if it is at most ``MOST_LARGER`` times longer; otherwise 0."""
         position = bisect_left(self._lengths, length)
         found = self._lengths[position] if position < len(self._lengths) else 0
         return found if found <= MOST_LARGER * length else 0
 
     def _pop(self, length: int) -> HostArray:
-        """Memory of a length, which does not wait any more."""
-        waiting = self._waiting[length]
+        """Take an idle block of a length out of the pool."""
+        idle = self._idle[length]
         self._kept_bytes -= length
-        memory = waiting.pop()
-        if not waiting:
-            del self._waiting[length]
+        memory = idle.pop()
+        if not idle:
+            del self._idle[length]
             del self._lengths[bisect_left(self._lengths, length)]
         return memory
 
 
 def _length(nbytes: int) -> int:
-    """Bytes, rounded up by at most a quarter, so that sequences of nearly the same length use the same memory."""
+    """Bytes rounded up by at most a quarter, so that sequences of nearly the same length use the same blocks."""
     step = 1 << (nbytes - 1).bit_length() - 3
     return -(-nbytes // step) * step
 
 
 @functools.lru_cache(maxsize=256)
 def _block_type(length: int) -> Any:
-    """What holds memory of a length on behalf of arrays, and gives it back when it ends."""
+    """The type of the base objects of arrays on a block of a length; its finalizer returns the block to the pool."""
     return type("Block", (ctypes.c_char * length,), {"__del__": _end, LENT_MEMORY: True})
 
 
@@ -164,7 +165,7 @@ def _end(block: Any) -> None:
 
 
 def recycled_memory() -> RecycledMemory:
-    """The memory in use; a new one if nobody holds any: it is freed with the last session's kernels."""
+    """The pool of this process; created when nobody holds one, and freed with the last session's kernels."""
     with _lock:
         return _in_use.setdefault("all sessions", RecycledMemory())
 
@@ -174,27 +175,27 @@ _in_use: weakref.WeakValueDictionary[str, RecycledMemory] = weakref.WeakValueDic
 
 
 class ResultMemory:
-    """Makes the results of one kernel: recycled ones, if it runs without programs again and again."""
+    """Allocates the results of one kernel, on pooled blocks once it has run without programs ``FEW_RUNS`` times."""
 
-    __slots__ = ("_memory", "_runs")
+    __slots__ = ("_pool", "_runs")
 
     def __init__(self) -> None:
-        self._memory: RecycledMemory | None = None
+        self._pool: RecycledMemory | None = None
         self._runs = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
-        """A row-major float32 array with any contents."""
+        """An uninitialized row-major float32 array."""
         self._runs += 1
         if self._runs <= FEW_RUNS:
             return np.empty(shape, _FLOAT)
-        if self._memory is None:
-            self._memory = recycled_memory()
-        return self._memory.empty(shape)
+        if self._pool is None:
+            self._pool = recycled_memory()
+        return self._pool.empty(shape)
 
     def like(self, x: HostArray) -> HostArray:
-        """A float32 array of an array's shape, which lies as that does if that has no gaps."""
+        """An uninitialized float32 array of an array's shape, with the same memory order if that array is dense."""
         if x.flags.c_contiguous:
             return self.empty(x.shape)
         order = memory_order(x)
-        lying = x.transpose(order)
-        return self.empty(lying.shape).transpose(np.argsort(order)) if lying.flags.c_contiguous else np.empty_like(x)
+        ordered = x.transpose(order)
+        return self.empty(ordered.shape).transpose(np.argsort(order)) if ordered.flags.c_contiguous else np.empty_like(x)

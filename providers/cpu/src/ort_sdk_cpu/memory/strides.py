@@ -1,4 +1,4 @@
-"""Loops over arrays that broadcast: as few dimensions as their layouts allow."""
+"""Loop nests over arrays that broadcast, with as few dimensions as their strides allow."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ OUTER_DIMENSIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """The same loops over several operands."""
+    """One loop nest over several operands."""
 
     sizes: tuple[int, ...]
-    """Outer dimensions, and the inner one."""
+    """Sizes of ``OUTER_DIMENSIONS`` outer loops and of the inner one."""
     strides: tuple[tuple[int, ...], ...]
-    """Bytes between elements of each operand along them."""
+    """For each operand, bytes between elements along each loop."""
 
     @staticmethod
     def over(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
-        """Merge neighbouring dimensions along which every operand continues.
+        """Collapse neighbouring dimensions that every operand passes with a single stride.
 
         Args:
             shape: of the result; at most ``OUTER_DIMENSIONS + 1`` of its dimensions are other than 1.
@@ -34,13 +34,13 @@ class Loops:
         for axis, size in enumerate(shape):
             if size == 1:
                 continue
-            steps = [own[axis] for own in strides]
-            if sizes and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True)):
+            along = [own[axis] for own in strides]
+            if sizes and all(own[-1] == stride * size for own, stride in zip(merged, along, strict=True)):
                 sizes[-1] *= size
-                merged = [[*own[:-1], step] for own, step in zip(merged, steps, strict=True)]
+                merged = [[*own[:-1], stride] for own, stride in zip(merged, along, strict=True)]
             else:
                 sizes.append(size)
-                merged = [[*own, step] for own, step in zip(merged, steps, strict=True)]
+                merged = [[*own, stride] for own, stride in zip(merged, along, strict=True)]
         missing = OUTER_DIMENSIONS + 1 - len(sizes)
         return Loops((*[1] * missing, *sizes), tuple((*[0] * missing, *own) for own in merged))
 
@@ -51,6 +51,12 @@ def memory_order(array: HostArray) -> tuple[int, ...]:
 
 
 def strides_over(shape: Sequence[int], own_shape: Sequence[int], own_strides: Sequence[int]) -> tuple[int, ...]:
-    """An operand's strides along the axes of what it is broadcast to."""
+    """An operand's strides along the axes of a shape that it is broadcast to: 0 where it is repeated.
+
+    Args:
+        shape: of the result.
+        own_shape: of the operand.
+        own_strides: of the operand, in any unit.
+    """
     missing = len(shape) - len(own_shape)
     return (*[0] * missing, *(0 if size == 1 else stride for size, stride in zip(own_shape, own_strides, strict=True)))

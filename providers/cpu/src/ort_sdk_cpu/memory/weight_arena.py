@@ -1,7 +1,7 @@
-"""Copies of weights of small model files, where cache lines begin.
+"""Cache-line-aligned copies of weights of small model files, side by side in large regions of memory.
 
-In a model's file a weight may begin at any byte. Most vectors of it then are in two cache lines each, of which the cores' caches
-have to bring more, and products of few rows wait for little else.
+In a model's file a weight may begin at any byte. Most 64-byte vectors of it then span two cache lines, so that more lines are
+loaded, and matrix products with few rows are bound by such loads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .allocator import ALIGNMENT_BYTES, CpuAllocator
 __all__ = ["is_worth_moving", "memory_for", "moved"]
 
 MOST_FILE_BYTES = 1 << 27
-"""Size of a model's file up to which its weights are copied: those of larger ones come from memory so slowly that it gains
-little, and processes share them."""
+"""Size of a model file up to which its weights are copied: larger models are bound by main memory, where alignment gains little,
+and their mapped pages are shared between processes."""
 FEWEST_FILE_BYTES = 1 << 24
-"""From which on copies are put side by side: with few weights, large pages would be memory that nobody uses."""
+"""Size of a model file from which on copies share regions: with few weights, most of a huge page would be unused."""
 _REGION_BYTES = 1 << 24
-"""Memory that is asked for at a time: NumPy has so much of it made of large pages, of which a processor remembers the places."""
+"""Size of a region: NumPy asks the kernel for huge pages for so large an allocation, which need fewer TLB entries."""
 
 
 def is_worth_moving(weight: Tensor) -> TypeGuard[FileTensor]:
-    """Whether a weight of float32 is in a small model file, and no cache line begins there."""
-    # Asked of every product: to look whether an object has all that a protocol names takes longer than all else.
+    """Whether a weight is a float32 tensor of a small model file that does not begin at a multiple of 64 bytes."""
+    # Called for every matrix product: an isinstance check against the protocol would take longer than all else here.
     file_bytes = getattr(weight, "model_file_bytes", 0)
     if weight.element_type is not TensorElementType.FLOAT or not 0 < file_bytes <= MOST_FILE_BYTES:
         return False
@@ -38,11 +38,11 @@ def is_worth_moving(weight: Tensor) -> TypeGuard[FileTensor]:
 
 
 def moved(weight: FileTensor, allocator: Any) -> HostArray:
-    """A copy of the bytes of a weight.
+    """A read-only, aligned copy of the bytes of a weight.
 
     Args:
         weight: one that ``is_worth_moving``.
-        allocator: of the memory, unless that is the provider's own.
+        allocator: the session's; if it is a ``CpuAllocator``, the copy may be in a shared region.
     """
     data = weight.packed()
     copy = memory_for(weight, data.nbytes, allocator)
@@ -52,12 +52,12 @@ def moved(weight: FileTensor, allocator: Any) -> HostArray:
 
 
 def memory_for(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
-    """Memory for what is made of a weight, at a multiple of 64 bytes: in a large piece with that of others, unless they are few.
+    """Memory for a packed weight, at a multiple of 64 bytes; in a region shared with other weights unless the model is small.
 
     Args:
-        weight: tells how many others there may be.
-        nbytes: of the memory.
-        allocator: of the memory, unless that is the provider's own.
+        weight: the weight, whose model file's size decides.
+        nbytes: size of the memory.
+        allocator: the session's; if it is a ``CpuAllocator``, the memory may be in a shared region.
     """
     file_bytes = getattr(weight, "model_file_bytes", 0)
     if isinstance(allocator, CpuAllocator) and not 0 < file_bytes < FEWEST_FILE_BYTES:
@@ -67,13 +67,13 @@ def memory_for(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
 
 
 class _Regions:
-    """Large pieces of memory that arrays lie in side by side; a piece ends with the last of them."""
+    """Bump allocator: arrays side by side in large regions; a region is freed with its last array."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._region: weakref.ref[HostArray] = weakref.ref(np.empty(0, np.uint8))
         self._next = 0
-        """Where the next array begins."""
+        """Offset of the next array in the region."""
 
     def allocate(self, nbytes: int) -> HostArray:
         """Memory at a multiple of 64 bytes."""

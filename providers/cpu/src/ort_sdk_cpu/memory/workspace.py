@@ -1,21 +1,18 @@
-"""Working memory of kernels, shared by all kernels and sessions on one thread."""
+"""Workspace of kernels: temporary memory that all kernels and sessions share on each thread."""
 
 from __future__ import annotations
 
 import math
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.platform.addresses import address_of
 
-if TYPE_CHECKING:
-    from ort_sdk_cpu.jit.task import TaskCall
-
-__all__ = ["Scratch", "ToldMemory", "aligned_bytes", "growth", "scratch_of", "shared_scratch"]
+__all__ = ["Pointable", "Scratch", "ToldMemory", "aligned_bytes", "growth", "scratch_of", "shared_scratch"]
 
 ALIGNMENT_BYTES = 64
 
@@ -28,39 +25,52 @@ def aligned_bytes(nbytes: int) -> HostArray:
 
 
 class _Growth(threading.local):
-    """Tells when working memory of this thread was replaced by more: addresses told before are of no use then."""
+    """Generation of this thread's buffers: addresses taken in an earlier one are invalid."""
 
     def __init__(self) -> None:
         self.mark = object()
-        """Another one after each replacement, and on each thread."""
+        """The current generation; unique over threads, compared by identity."""
 
     def happen(self) -> None:
-        """Tell that memory was replaced."""
+        """Invalidate addresses: a buffer was replaced by a larger one."""
         self.mark = object()
 
 
 growth = _Growth()
 
 
+class Pointable(Protocol):
+    """A call whose arguments can be pointed at arrays: a ``TaskCall``."""
+
+    def point(self, position: int, array: HostArray | None, offset: int = 0) -> None:
+        """Use an array's memory, ``offset`` bytes on, for the argument at a position; 0 for None."""
+
+
 class Scratch(threading.local):
-    """One buffer per thread and name, as large as the largest array asked for. What is in it lasts until the next request."""
+    """One buffer per thread and name, as large as the largest request. Its contents last until the next request."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, tuple[HostArray, int, int]] = {}
-        """Name → buffer, its bytes and its address."""
+        """Name → buffer, its size in bytes, its address."""
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """An array with any contents."""
+        """An uninitialized array, at a multiple of 64 bytes; valid until this thread asks for more under the same name.
+
+        Args:
+            name: of the buffer.
+            shape: of the array.
+            dtype: of the array.
+        """
         nbytes = math.prod(shape) * dtype.itemsize
         self.address(name, nbytes)
         return self._buffers[name][0][:nbytes].view(dtype).reshape(shape)
 
     def address(self, name: str, nbytes: int) -> int:
-        """Where so many bytes with any contents are: until this thread asks for more under the same name."""
+        """Address of a buffer of ``nbytes`` bytes or more; valid until this thread asks for more under the same name."""
         return self._found(name, nbytes)[2]
 
     def room(self, name: str, nbytes: int) -> HostArray:
-        """So many bytes or more, with any contents: until this thread asks for more under the same name."""
+        """A buffer of ``nbytes`` bytes or more, uninitialized; valid until this thread asks for more under the same name."""
         return self._found(name, nbytes)[0]
 
     def _found(self, name: str, nbytes: int) -> tuple[HostArray, int, int]:
@@ -73,37 +83,42 @@ class Scratch(threading.local):
 
 
 class ToldMemory:
-    """Working memory of a call that has to be told where it is; for one thread at a time.
+    """Points a call at its workspace on the thread that runs it. For one thread at a time.
 
     Args:
-        scratch: where it is from.
-        name: under which name.
-        nbytes: how much.
+        scratch: the workspace.
+        name: of the buffer.
+        nbytes: size of the buffer.
     """
 
-    __slots__ = ("_mark", "_name", "_nbytes", "_scratch")
+    __slots__ = ("_generation", "_name", "_nbytes", "_scratch")
 
     def __init__(self, scratch: Scratch, name: str, nbytes: int) -> None:
         self._scratch, self._name, self._nbytes = scratch, name, nbytes
-        self._mark: object = None
+        self._generation: object = None
 
     def new_room(self) -> HostArray | None:
-        """The memory on this thread, or more of it; None if the call was told, and none has been replaced since."""
-        if growth.mark is self._mark:
+        """This thread's buffer; None if it was returned before and is still valid."""
+        if growth.mark is self._generation:
             return None
-        room = self._scratch.room(self._name, self._nbytes)
-        self._mark = growth.mark
-        return room
+        buffer = self._scratch.room(self._name, self._nbytes)
+        self._generation = growth.mark
+        return buffer
 
-    def tell(self, call: TaskCall, place: int) -> None:
-        """Tell a task, at this place among its arguments, unless it was told, and none has been replaced since."""
-        room = self.new_room()
-        if room is not None:
-            call.point(place, room)
+    def tell(self, call: Pointable, position: int) -> None:
+        """Point a call's argument at this thread's buffer, unless it points there already.
+
+        Args:
+            call: the call.
+            position: of the argument.
+        """
+        buffer = self.new_room()
+        if buffer is not None:
+            call.point(position, buffer)
 
 
 def shared_scratch() -> Scratch:
-    """The working memory in use; a new one if nobody holds any: it is freed with the last session."""
+    """The workspace of this process; created when nobody holds one, and freed with the last session."""
     found = _in_use.get("all sessions")
     if found is None:
         with _lock:
@@ -112,7 +127,7 @@ def shared_scratch() -> Scratch:
 
 
 def scratch_of(info: KernelInfo) -> Scratch:
-    """The working memory of a node's kernels."""
+    """The workspace of a node's kernels: that of its execution provider, or the process's."""
     found = getattr(info.execution_provider, "scratch", None)
     return found if isinstance(found, Scratch) else shared_scratch()
 

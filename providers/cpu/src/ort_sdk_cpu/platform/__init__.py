@@ -1,1 +1,1 @@
-"""What the machine is: processor features, threads, libraries. Imports nothing else of the provider."""
+"""The machine and its libraries: processor features, threads, optional libraries. Imports nothing else of the provider."""

@@ -1,4 +1,4 @@
-"""Where arrays lie in memory."""
+"""Addresses of arrays, read from NumPy's array structure where its layout is the expected one."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["HEAD_BYTES", "address_of", "head_at", "head_of"]
+__all__ = ["OBJECT_HEADER_BYTES", "address_of", "array_header", "array_header_at"]
 
-HEAD_BYTES = object.__basicsize__
-"""Bytes of what all of Python's objects begin with."""
+OBJECT_HEADER_BYTES = object.__basicsize__
+"""Bytes of ``PyObject``, which every object's structure begins with."""
 
 
-def _told(array: HostArray) -> int:
+def _interface_address(array: HostArray) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
 
-def _read(array: HostArray) -> int:
-    return ctypes.c_ssize_t.from_address(id(array) + HEAD_BYTES).value
+def _structure_address(array: HostArray) -> int:
+    return ctypes.c_ssize_t.from_address(id(array) + OBJECT_HEADER_BYTES).value
 
 
-def _found() -> Callable[[HostArray], int]:
-    """NumPy's binary interface has the address first in an array's structure: reading it there takes a fifth of the time."""
+def _fastest() -> Callable[[HostArray], int]:
+    """The first field of ``PyArrayObject`` is the address: to read it takes a fifth of the time of the array interface."""
     samples: list[HostArray] = [np.zeros(4, np.float32), np.zeros((2, 3))[1:]]
-    is_read = sys.implementation.name == "cpython" and all(_read(array) == _told(array) for array in samples)
-    return _read if is_read else _told
+    is_expected = all(_structure_address(array) == _interface_address(array) for array in samples)
+    return _structure_address if sys.implementation.name == "cpython" and is_expected else _interface_address
 
 
-address_of = _found()
-"""Address of an array's first element."""
+address_of = _fastest()
+"""``address_of(array)``: address of an array's first element."""
 
 
-class _Head(ctypes.Structure):
-    """What an array's structure begins with in NumPy's binary interface."""
+class _Header(ctypes.Structure):
+    """Fields of ``PyArrayObject`` in NumPy's ABI."""
 
     _fields_ = (
         ("address", ctypes.c_ssize_t),
@@ -48,24 +48,24 @@ class _Head(ctypes.Structure):
     )
 
 
-def _head(array: HostArray) -> Any:
-    return _Head.from_address(id(array) + HEAD_BYTES)
+def _structure_header(array: HostArray) -> Any:
+    return _Header.from_address(id(array) + OBJECT_HEADER_BYTES)
 
 
-class _ToldHead(NamedTuple):
+class _InterfaceHeader(NamedTuple):
     address: int
     flags: int
 
 
-def _told_head(array: HostArray) -> Any:
-    return _ToldHead(_told(array), array.flags.num)
+def _interface_header(array: HostArray) -> Any:
+    return _InterfaceHeader(_interface_address(array), array.flags.num)
 
 
 _samples: list[HostArray] = [np.zeros(4, np.float32), np.zeros((2, 3))[:, 1:], np.broadcast_to(np.zeros(1), (2, 2))]
-_are_read = address_of is _read and all(
-    (_head(array).address, _head(array).flags) == (_told(array), array.flags.num) for array in _samples
+_is_expected = address_of is _structure_address and all(
+    (_structure_header(array).address, _structure_header(array).flags) == _interface_header(array) for array in _samples
 )
-head_of: Callable[[HostArray], Any] = _head if _are_read else _told_head
-"""An array's ``address`` and NumPy's ``flags``, which a structure gives in less time than either of them takes."""
-head_at: Callable[[int], Any] | None = _Head.from_address if _are_read else None
-"""The same from an array's ``id`` and ``HEAD_BYTES`` more, without a call of Python's; None if there is none."""
+array_header: Callable[[HostArray], Any] = _structure_header if _is_expected else _interface_header
+"""``array_header(array)``: object with its ``address`` and NumPy's ``flags``, in less time than either of them takes alone."""
+array_header_at: Callable[[int], Any] | None = _Header.from_address if _is_expected else None
+"""The same from ``id(array) + OBJECT_HEADER_BYTES``, without a Python call; None where the structure is not the expected one."""

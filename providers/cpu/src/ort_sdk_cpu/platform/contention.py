@@ -1,8 +1,8 @@
-"""Whether other programs use the processors that a team of threads would work on: then a run is faster on one thread.
+"""Detects that other programs use the processors of a thread team: then a run is faster on one thread.
 
-The threads of a team end each piece of work together. One that waits for a processor holds up the others for as long as the
-system lets another program go on, which is milliseconds; a piece of work takes microseconds. Two threads on one and a half
-processors so take several times as long as one thread.
+The threads of a team end each parallel region at a barrier. One that is preempted holds up the others for the scheduler's time
+slice, which is milliseconds; a parallel region takes microseconds. Two threads on one and a half processors therefore take
+several times as long as one thread.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 
+from . import libraries
+
 __all__ = ["expect_teams", "works_alone"]
 
 LARGEST_TEAM = 4
-"""Threads up to which it is asked: a larger team rarely finds fewer than two processors free."""
-_LOOK_AGAIN_NS, _LOOK_CLOSER_NS = 20_000_000, 2_000_000
-"""Time between two looks, which take half a hundred microseconds each: when nobody was there, and when somebody was."""
-_REST_NS = 10_000_000
-"""Time between the beginnings of two runs from which threads have gone to sleep, and the system wakes them where it likes."""
-_RUNS_AFTER_REST = 4
-"""Runs then before each of which a team is looked after, whatever the time."""
+"""Largest team that is checked: a larger one rarely finds fewer than two processors idle."""
+_IDLE_CHECK_NS, _BUSY_CHECK_NS = 20_000_000, 2_000_000
+"""Time between two checks, which take about 50 us each: while the machine is idle, and while it is busy."""
+_PAUSE_NS = 10_000_000
+"""Time between the beginnings of two runs after which threads have gone to sleep, and are woken on any processor."""
+_RUNS_AFTER_PAUSE = 4
+"""Runs after a pause before each of which the team's processors are checked, whatever the time."""
 _PROCESSOR_FIELD = 36
-"""Of what the system tells of a thread, behind its name."""
+"""Index of the processor among the fields of ``/proc/self/task/<id>/stat`` behind the thread's name, see proc(5)."""
 _LOAD, _TASKS = Path("/proc/loadavg"), Path("/proc/self/task")
 
 
 class _Thread:
-    """What the system tells of a thread of this process.
+    """State of a thread of this process, read from ``/proc``.
 
     Args:
-        number: the system's.
+        number: the thread's native id.
     """
 
     def __init__(self, number: int) -> None:
@@ -45,39 +47,40 @@ class _Thread:
         weakref.finalize(self, os.close, self._file)
 
     def is_running(self) -> bool:
-        """Whether it runs, or waits for a processor."""
-        return self._told()[0] == b"R"
+        """Whether it runs, or is ready to run."""
+        return self._fields()[0] == b"R"
 
     @property
     def processor(self) -> int:
-        """Where it runs, or ran last."""
-        return int(self._told()[_PROCESSOR_FIELD])
+        """Number of the processor it runs on, or ran on last."""
+        return int(self._fields()[_PROCESSOR_FIELD])
 
-    def _told(self) -> list[bytes]:
-        """What the system tells behind its name."""
+    def _fields(self) -> list[bytes]:
+        """Fields of its ``stat`` file behind the thread's name."""
         return os.pread(self._file, 512, 0).rpartition(b") ")[2].split()
 
 
 class _State:
-    """What a thread that starts teams knows."""
+    """State of a thread that starts parallel regions."""
 
-    __slots__ = ("began_ns", "has_met", "look_at_ns", "runs_after_rest", "team", "works_alone")
+    __slots__ = ("is_serial", "next_check_ns", "runs_after_pause", "started_ns", "team", "was_busy")
 
     def __init__(self) -> None:
-        self.works_alone = False
-        self.has_met = False
-        """Whether the last look found others."""
-        self.look_at_ns = 0
-        self.began_ns = 0
+        self.is_serial = False
+        """Whether runs use one thread until the next check."""
+        self.was_busy = False
+        """Whether the last check found other programs running."""
+        self.next_check_ns = 0
+        self.started_ns = 0
         """When the last run began."""
-        self.runs_after_rest = 0
-        """Of those still to come."""
+        self.runs_after_pause = 0
+        """Runs left of ``_RUNS_AFTER_PAUSE``."""
         self.team: tuple[_Thread, ...] = ()
-        """The others in its team, which OpenMP keeps for it."""
+        """The other threads of its team, which OpenMP keeps for it."""
 
 
 class _Local(threading.local):
-    """Asked once a run: each look at what a thread has of its own takes as long as a call."""
+    """One object per thread: an access to a thread-local attribute takes as long as a call, so it is read once a run."""
 
     def __init__(self) -> None:
         self.state = _State()
@@ -86,59 +89,64 @@ class _Local(threading.local):
 _local = _Local()
 
 
-class _Teams:
-    """What is known of teams in this process."""
+class _Affinity:
+    """Whether threads of teams are kept off the processor of the thread that starts them; for the whole process."""
 
-    are_expected = False
+    is_enabled = False
 
 
-_teams = _Teams()
+_affinity = _Affinity()
 
 
 def expect_teams() -> None:
-    """Look after teams from now on: something is about to start one."""
-    _teams.are_expected = True
+    """Set the affinity of the threads of teams from now on: a library that starts teams is loaded."""
+    _affinity.is_enabled = True
 
 
 def works_alone(threads: int) -> bool:
-    """Whether the run that begins on this thread should keep to it: two looks in a row found others.
+    """Whether the run that begins on this thread should use one thread: two checks in a row found the machine busy.
 
     Args:
-        threads: of a team, at least 2.
+        threads: size of the team, at least 2.
     """
     if threads > LARGEST_TEAM:
         return False
     state, now = _local.state, perf_counter_ns()
-    began, state.began_ns = state.began_ns, now
-    if now - began > _REST_NS:
-        state.runs_after_rest = _RUNS_AFTER_REST
-    if now >= state.look_at_ns:
-        has_met, state.has_met = state.has_met, _free_processors(threads, state) < 2
-        # Many wait for a processor for some microseconds.
-        state.works_alone = has_met and state.has_met
-        state.look_at_ns = now + (_LOOK_CLOSER_NS if state.has_met else _LOOK_AGAIN_NS)
-    elif state.runs_after_rest:
-        state.runs_after_rest -= 1
+    started, state.started_ns = state.started_ns, now
+    if now - started > _PAUSE_NS:
+        state.runs_after_pause = _RUNS_AFTER_PAUSE
+    if now >= state.next_check_ns:
+        _check(threads, state, now)
+    elif state.runs_after_pause:
+        state.runs_after_pause -= 1
     else:
-        return state.works_alone
-    if not state.works_alone and _teams.are_expected:
-        _keep_apart(threads, state)
-    return state.works_alone
+        return state.is_serial
+    if not state.is_serial and _affinity.is_enabled:
+        _separate_team(threads, state)
+    return state.is_serial
+
+
+def _check(threads: int, state: _State, now: int) -> None:
+    """Count the free processors, and decide for all runs up to the next check."""
+    was_busy, state.was_busy = state.was_busy, _free_processors(threads, state) < 2
+    # One check is not enough: many threads are ready to run for some microseconds only.
+    state.is_serial = was_busy and state.was_busy
+    state.next_check_ns = now + (_BUSY_CHECK_NS if state.was_busy else _IDLE_CHECK_NS)
 
 
 def _free_processors(threads: int, state: _State) -> int:
-    """Processors that this thread and its team may use and no other thread does; as many as there are if nobody knows."""
+    """Processors that no thread other than this one and its team uses; all of them if the system does not say."""
     allowed, online = len(os.sched_getaffinity(0)), _online_processors()
     free = min(allowed, online - _running_threads() + 1)
     if free >= 2 or allowed < 2:
         return max(free, 2)
-    # Asked in this order: one that goes to sleep in between is not taken for another program's.
+    # The team is counted first: one of its threads that goes to sleep in between is not taken for another program's.
     own = _running_in_team(threads, state)
     return min(allowed, online - _running_threads() + 1 + own)
 
 
 def _running_in_team(threads: int, state: _State) -> int:
-    """The others in this thread's team that run, or wait for a processor; they do while they look for work."""
+    """Number of the team's other threads that run or are ready to run, as they are while they spin."""
     try:
         if len(state.team) != threads - 1:
             state.team = _team(threads)
@@ -149,11 +157,11 @@ def _running_in_team(threads: int, state: _State) -> int:
         return 0
 
 
-def _keep_apart(threads: int, state: _State) -> None:
-    """Take the others of the team off this thread's processor.
+def _separate_team(threads: int, state: _State) -> None:
+    """Move the other threads of the team off this thread's processor.
 
-    The system wakes a thread where the one is that wakes it, and moves none of them while both go to sleep again and again:
-    they would take turns on one processor until there is more to do, and each piece of work would take longer than on one thread.
+    Linux wakes a thread on the processor of the thread that wakes it, and does not migrate threads that sleep again and again:
+    the team would share one processor, and each parallel region would take longer than on one thread.
     """
     try:
         own, allowed = _current_processor()(), os.sched_getaffinity(0)
@@ -174,7 +182,7 @@ def _current_processor() -> Callable[[], int]:
 
 @functools.cache
 def _online_processors() -> int:
-    """Of the machine: asked once, as that reads a file each time."""
+    """Number of processors of the machine; cached, since ``os.cpu_count`` reads a file each time."""
     return os.cpu_count() or 1
 
 
@@ -186,7 +194,7 @@ def _load_file() -> int | None:
 
 
 def _running_threads() -> int:
-    """Threads of the machine that run or wait for a processor, with this one; 1 where the system does not tell."""
+    """Threads of the machine that run or are ready to run, with this one; 1 where the system does not say."""
     file = _load_file()
     if file is None:
         return 1
@@ -195,11 +203,9 @@ def _running_threads() -> int:
 
 
 def _team(threads: int) -> tuple[_Thread, ...]:
-    """The other threads in this thread's team."""
-    from . import libraries
-
+    """The other threads of this thread's team, found by a parallel region in which each appends its id."""
     seen: list[int] = []
-    tell = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: seen.append(threading.get_native_id()))
-    ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel(tell, None, threads, 0)
+    append_id = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: seen.append(threading.get_native_id()))
+    ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel(append_id, None, threads, 0)
     own = threading.get_native_id()
     return tuple(_Thread(thread) for thread in seen if thread != own)

@@ -1,4 +1,4 @@
-"""Instruction sets that kernels are made for."""
+"""Instruction sets of the processor, and the one that kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ ISA_VARIABLE = "ORT_SDK_CPU_ISA"
 """Environment variable that forces a level the machine has."""
 
 _features: dict[str, bool] = getattr(importlib.import_module("numpy._core._multiarray_umath"), "__cpu_features__", {})
-"""What NumPy found this processor to have: names as ``numpy.show_runtime`` prints them."""
+"""Features of this processor as NumPy detected them, by the names that ``numpy.show_runtime`` prints."""
 
-_DESCRIPTION = Path("/proc/cpuinfo")
-_NAMING = (
+_CPUINFO = Path("/proc/cpuinfo")
+_IDENTIFYING_FIELDS = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
-"""Its fields that say what code a processor runs: on x86, on ARM."""
+"""Fields of ``/proc/cpuinfo`` that decide what code a processor runs: on x86, on ARM."""
 
 
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-"""Linux's call on x86-64 that lets a process use what has a large state in each thread: the matrix unit's tiles."""
+"""System call ``arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)``: on Linux a process has to ask before it uses AMX tiles."""
 
 
 class InstructionSet(enum.IntEnum):
-    """Levels, each including those below."""
+    """Levels of instruction sets, each including those below."""
 
     PORTABLE = 0
-    """Whatever the compiler makes of plain vector operations."""
+    """Generic vector operations only, on any architecture."""
     AVX2 = 1
     """x86 with AVX2 and FMA: 256-bit vectors."""
     AVX512 = 2
     """x86 with AVX-512 F, BW, CD, DQ and VL: 512-bit vectors."""
     AMX = 3
-    """The same with VNNI, VBMI, and a matrix unit for 8-bit integers and bfloat16 that Linux lets the process use."""
+    """The same with VNNI, VBMI, and AMX for int8 and bfloat16, which Linux allowed this process to use."""
 
 
 @functools.cache
 def machine_instruction_set() -> InstructionSet:
-    """The highest level of this machine, as NumPy sees it."""
-    if _features.get("AVX512_ICL") and _has_matrix_unit():
+    """The highest level of this machine."""
+    if _features.get("AVX512_ICL") and _may_use_amx():
         return InstructionSet.AMX
     if _features.get("AVX512_SKX"):
         return InstructionSet.AVX512
@@ -68,9 +68,9 @@ def machine_instruction_set() -> InstructionSet:
     return InstructionSet.PORTABLE
 
 
-def _has_matrix_unit() -> bool:
-    """Whether the processor has AMX and rounds to bfloat16, and the system lets this process use it, if it is asked."""
-    flags = _described_fields().get("flags", "").split()
+def _may_use_amx() -> bool:
+    """Whether the processor has AMX and AVX512_BF16, and the system allows this process to use tiles; asks it to."""
+    flags = _cpuinfo().get("flags", "").split()
     if sys.platform != "linux" or not {"amx_tile", "amx_int8", "amx_bf16", "avx512_bf16"} <= set(flags):
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
@@ -79,10 +79,10 @@ def _has_matrix_unit() -> bool:
 
 @functools.cache
 def instruction_set() -> InstructionSet:
-    """The level kernels are made for: the machine's, or the one ``ORT_SDK_CPU_ISA`` forces.
+    """The level that kernels are compiled for: the machine's, or the lower one that ``ORT_SDK_CPU_ISA`` forces.
 
     Raises:
-        InvalidArgument: the variable names no level, or one the machine does not have.
+        InvalidArgument: the variable does not name a level, or names one that the machine does not have.
     """
     machine, forced = machine_instruction_set(), os.environ.get(ISA_VARIABLE, "").strip().upper()
     if not forced:
@@ -95,41 +95,41 @@ def instruction_set() -> InstructionSet:
 
 
 def has_vnni() -> bool:
-    """Whether the level used includes AVX-512's products of 8-bit integers (VNNI)."""
+    """Whether the level used includes AVX-512's int8 dot products (VNNI)."""
     return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512VNNI"))
 
 
 def has_matrix_unit() -> bool:
-    """Whether the level used includes products of tiles (AMX)."""
+    """Whether the level used includes AMX."""
     return instruction_set() >= InstructionSet.AMX
 
 
 def has_vbmi() -> bool:
-    """Whether the level used includes AVX-512's permutations of bytes (VBMI)."""
+    """Whether the level used includes AVX-512's byte permutations (VBMI)."""
     return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512_ICL"))
 
 
 @functools.cache
 def processor() -> str:
-    """What tells this machine's processor from others that code may be made for: model and features."""
+    """Identity of this processor in the names of cached code: architecture, model and features."""
     found = " ".join(sorted(name for name, is_there in _features.items() if is_there))
-    return f"{platform.machine()} {_described()} {found}"
+    return f"{platform.machine()} {_model()} {found}"
 
 
 @functools.cache
-def _described_fields() -> dict[str, str]:
-    """What Linux tells of the first processor: names as in ``_NAMING``."""
+def _cpuinfo() -> dict[str, str]:
+    """The ``_IDENTIFYING_FIELDS`` of the first processor in Linux's ``/proc/cpuinfo``; empty where there is no such file."""
     try:
-        with _DESCRIPTION.open(encoding="utf-8", errors="replace") as file:
+        with _CPUINFO.open(encoding="utf-8", errors="replace") as file:
             fields = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
     except OSError:
         return {}
-    return {name.strip(): value.strip() for name, _, value in fields if name.strip() in _NAMING}
+    return {name.strip(): value.strip() for name, _, value in fields if name.strip() in _IDENTIFYING_FIELDS}
 
 
-def _described() -> str:
-    """Model and features as Linux tells them, else as the compiler's library does."""
-    found = _described_fields()
+def _model() -> str:
+    """Model and features from Linux, else from LLVM."""
+    found = _cpuinfo()
     if found:
         return " ".join(found.values())
     llvm = importlib.import_module("llvmlite.binding")

@@ -1,7 +1,7 @@
-"""NumPy's warnings about infinities and NaNs, which are values of ONNX's operators: they stay off during a run.
+"""Turns NumPy's floating-point warnings off during a run: infinities and NaNs are valid results of ONNX's operators.
 
-``numpy.errstate`` makes an object of its settings each time, which takes longer than a small model's step. Where NumPy keeps the
-settings in a context variable, as it does since 2.0, an object that is made once is put there.
+``numpy.errstate`` creates an object of its settings each time, which takes longer than a step of a small model. Since version 2.0
+NumPy keeps the settings in a context variable, so that an object that is created once can be set there.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def _functions() -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 
 ignore_errors, restore_errors = _functions()
-"""Ignore all errors, which gives what the other takes to do again as before."""
+"""``token = ignore_errors()`` turns all warnings off, ``restore_errors(token)`` restores the settings before."""
 
 
 class IgnoredErrors:
-    """Context in which they are ignored."""
+    """Context in which floating-point errors are ignored."""
 
     __slots__ = ("_before",)
 

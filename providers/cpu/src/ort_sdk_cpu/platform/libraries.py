@@ -1,6 +1,6 @@
-"""Optional libraries of the provider: which are here, why not if not, and how they are told of threads and instructions.
+"""Optional libraries of the provider: which are installed, why one is not used, and what is set in the environment for them.
 
-Nothing is imported or loaded until it is asked for: a model without a kernel that gains from a library never loads it.
+Nothing is imported or loaded until it is needed: a model without a kernel that uses a library never loads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.distributions import distributions, version_of
 
 from .cpu_features import InstructionSet, instruction_set, machine_instruction_set
-from .threads import current_threads
+from .run_settings import current_threads
 
 __all__ = [
     "DISABLE_VARIABLE",
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
-"""Environment variable: names of libraries to do without, separated by commas."""
+"""Environment variable: names of libraries not to use, separated by commas."""
 
 NAMES = ("onednn", "numba")
 LEAST_NUMBA = (0, 62)
-"""The first with a compiler that reads addresses without the type of what is there, which the kernels' text has."""
+"""The first version whose LLVM has opaque pointers, which the kernels' LLVM IR uses."""
 ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
 ONEDNN_FILE = "libdnnl.so.3"
 ONEDNN_LIMITS = {
@@ -50,16 +50,15 @@ ONEDNN_LIMITS = {
     InstructionSet.AVX512: "AVX512_CORE_FP16",
     InstructionSet.AMX: "AVX512_CORE_FP16",
 }
-"""OneDNN's names of the highest instruction sets it may use: convolutions of its 3.2 by the matrix unit may end the process."""
+"""Highest instruction set that oneDNN may use, by its own names. Not AMX: convolutions of its version 3.2 may crash there."""
 OPENMP_FILE = "libgomp.so.1"
 OPENMP_REMEDY = "install GCC's OpenMP library (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)"
 
 SPIN_COUNT = "8000"
-"""How often a waiting OpenMP thread looks again before it sleeps: a fifth of a millisecond, longer than what Python does between
-two runs takes where a model's weights have filled the caches. The default, milliseconds, stalls both programs where another one
-wants the same core."""
+"""Iterations that a waiting OpenMP thread spins before it sleeps: about 200 us, longer than Python takes between two runs where a
+model's weights have filled the caches. The default, milliseconds, stalls both programs where another one needs the same core."""
 SPINS_PER_MICROSECOND = 40
-"""Looks of a waiting thread: a processor's pause between two takes from some 10 to 45 nanoseconds."""
+"""Iterations of a spinning thread: a ``pause`` instruction takes from about 10 to 45 ns."""
 SPINNING_KEY = "session.intra_op.allow_spinning"
 SPIN_DURATION_KEY = "session.intra_op.spin_duration_us"
 
@@ -71,9 +70,9 @@ class Library:
     name: str
     version: str = ""
     reason: str = ""
-    """Why it is not used; empty if it is."""
+    """Why it is not used; empty if it is used."""
     remedy: str = ""
-    """What to do to have it."""
+    """What the user can do to have it used."""
 
     @property
     def is_usable(self) -> bool:
@@ -88,7 +87,7 @@ class Library:
 
 @functools.cache
 def numba() -> Library:
-    """The just-in-time compiler. Looks for it without importing it."""
+    """The just-in-time compiler, numba; looked up without importing it."""
     if "numba" in disabled():
         return Library("numba", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'numba' out of {DISABLE_VARIABLE}")
     version = version_of("numba")
@@ -127,7 +126,7 @@ def onednn() -> Library:
 
 @functools.cache
 def onednn_path() -> Path | None:
-    """Shared library of the installed distribution."""
+    """Path of the shared library of the installed distribution; None if there is none."""
     for found in distributions(ONEDNN_DISTRIBUTION):
         paths = (path.resolve() for path in found.files() if path.name == ONEDNN_FILE)
         return next((path for path in paths if path.is_file()), None)
@@ -139,7 +138,7 @@ def disabled() -> frozenset[str]:
     """Names in ``ORT_SDK_CPU_DISABLE``.
 
     Raises:
-        InvalidArgument: a name is no library's.
+        InvalidArgument: a name is not that of a library.
     """
     names = frozenset(name.strip().lower() for name in os.environ.get(DISABLE_VARIABLE, "").split(",") if name.strip())
     if not names <= set(NAMES):
@@ -150,7 +149,7 @@ def disabled() -> frozenset[str]:
 
 @functools.cache
 def has_openmp() -> bool:
-    """Whether GCC's OpenMP library, which oneDNN and numba share, can be loaded; loads it."""
+    """Load GCC's OpenMP library, which oneDNN and compiled tasks share; False if it cannot be loaded."""
     if sys.platform != "linux":
         return False
     prepare()
@@ -162,15 +161,15 @@ def has_openmp() -> bool:
 
 
 def is_openmp_loaded() -> bool:
-    """Whether ``has_openmp`` was asked; loads nothing."""
+    """Whether ``has_openmp`` was called; loads nothing."""
     return has_openmp.cache_info().currsize > 0
 
 
 @functools.cache
 def prepare() -> None:
-    """Set what the libraries read from the environment when they are loaded; what the user has set stays.
+    """Set the environment variables that the libraries read when they are loaded; what the user has set stays.
 
-    Asked before the first of them is loaded.
+    Called before the first of them is loaded.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
@@ -178,19 +177,19 @@ def prepare() -> None:
 
 
 def thread_count() -> int:
-    """Threads a kernel may use now."""
+    """Threads that a kernel may use now."""
     return current_threads()
 
 
 def bound_spinning(config: Mapping[str, str]) -> None:
-    """Let waiting OpenMP threads sleep when a session asks for it, if that is before the library is loaded.
+    """Limit how long waiting OpenMP threads spin, if a session asks for it before the library is loaded.
 
     Args:
-        config: the session's entries. ``session.intra_op.allow_spinning`` ``0`` lets them sleep at once,
+        config: the session's entries. ``session.intra_op.allow_spinning`` ``0`` lets threads sleep at once,
             ``session.intra_op.spin_duration_us`` after about that many microseconds.
 
     Raises:
-        InvalidArgument: the duration is no whole number.
+        InvalidArgument: the duration is not a whole number.
     """
     duration = config.get(SPIN_DURATION_KEY, "")
     if duration and not duration.isdigit():
@@ -201,7 +200,7 @@ def bound_spinning(config: Mapping[str, str]) -> None:
 
 
 def report() -> list[str]:
-    """What the provider uses here, one line per library and setting."""
+    """What the provider uses on this machine, one line per library and setting."""
     forced = "" if instruction_set() is machine_instruction_set() else f", of {machine_instruction_set().name.lower()}"
     lines = [str(onednn()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
     if has_openmp():

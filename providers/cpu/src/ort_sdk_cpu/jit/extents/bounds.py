@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_sdk.api import ExtentError, HostArray
 from ort_sdk.opset.strided_views import byte_span
-from ort_sdk_cpu.platform.addresses import HEAD_BYTES, head_at, head_of
+from ort_sdk_cpu.platform.addresses import OBJECT_HEADER_BYTES, array_header, array_header_at
 
 from .declaration import CONTIGUOUS, WRITEABLE, Declaration, Extent, declaration_of
 
@@ -190,7 +190,7 @@ def checked_words(declaration: Declaration, extents: Quick, arguments: Sequence[
                 raise _fault(declaration, extent, "there is no array")
             words[position] = 0
             continue
-        head = head_of(array) if head_at is None else head_at(id(array) + HEAD_BYTES)
+        head = array_header(array) if array_header_at is None else array_header_at(id(array) + OBJECT_HEADER_BYTES)
         if array.nbytes < least or head.flags & flags != flags:
             _check(declaration, extent, memory_of(array))
         words[position] = head.address
