@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.attention import flash_eager
-from ort_sdk_cpu.kernel import bound as bindable
+from ort_sdk_cpu.kernel import bindable, eager_tasks
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -56,7 +56,8 @@ def calls(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(bindable, "directly", directly)
+    for module in (bindable, eager_tasks):
+        monkeypatch.setattr(module, "directly", directly)
     return counted
 
 

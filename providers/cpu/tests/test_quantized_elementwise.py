@@ -30,7 +30,7 @@ def channels_last(array):
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
-FEWEST = "ort_sdk_cpu.kernel.eager_writers.FEWEST_QUANTIZED"
+FEWEST = "ort_sdk_cpu.kernel.eager_tasks.FEWEST_QUANTIZED"
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Writers over tasks that look at indices: where one is out of range, the shared set says so."""
+"""Writers over tasks that check indices: where an index is out of range, the shared set's function raises the error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.jit.native_call import in_turn
 
-from .bound import Writer
 from .copy import CopyWriter
+from .writer import Writer
 
 __all__ = ["CheckedWriter"]
 
@@ -21,14 +21,14 @@ class CheckedWriter:
     """A task on contiguous arrays, which sets its first argument where it fails.
 
     Args:
-        module: name of the task's module, of ``TASK_MODULES``.
-        name: the task's.
+        module: name of the task's module, ``<family>.<name>``.
+        name: name of the task.
         arguments: the task's, with an ``Operand`` for each address of an array that the writer is called with, the last of
             which is the output; arrays for further addresses.
         compute: the shared set's function.
         threads: how many the task may use.
-        copies_first: whether the output has to be a copy of the first array before.
-        kept: those arrays.
+        copies_first: whether the first array is copied to the output before.
+        kept: the arrays at further addresses, which are kept alive.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CheckedWriter:
         self._copy: Writer | None = CopyWriter(lambda *arrays: [(arrays[-1], arrays[0])]) if copies_first else None
 
     def _point(self, arrays: Sequence[Any]) -> bool:
-        """Tell the task where arrays are; False if one is not contiguous."""
+        """Point the task at arrays; False if one is not contiguous."""
         if not all(arrays[index].flags.c_contiguous for _, index in self._operands):
             return False
         for position, index in self._operands:
@@ -57,24 +57,25 @@ class CheckedWriter:
         return True
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the output. Inputs that lie otherwise than the task reads them, as turned ones do, are copied."""
-        lying = (*map(np.ascontiguousarray, arrays[:-1]), arrays[-1])
-        if not self._point(lying) or not self._does(lying):
+        """Write the output. Inputs that are not contiguous are copied."""
+        contiguous = (*map(np.ascontiguousarray, arrays[:-1]), arrays[-1])
+        if not self._point(contiguous) or not self._run(contiguous):
             self._redo(arrays)
 
-    def _does(self, lying: Sequence[Any]) -> bool:
-        """Have the task do the work; whether it could."""
+    def _run(self, contiguous: Sequence[Any]) -> bool:
+        """Run the task; False if it failed."""
         if self._copy is not None:
-            self._copy(*lying)
+            self._copy(*contiguous)
         self._task.clear()
         self._task.run()
         return not self._task.has_failed
 
     def _redo(self, arrays: Sequence[Any]) -> None:
+        """Compute the output by the shared set's function, which raises what is wrong with the inputs."""
         np.copyto(arrays[-1], self._compute(*arrays[:-1]))
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay; it needs no Python where one thread does the work. None if one is not contiguous."""
+        """A call on arrays that stay the same, which is native; None for several threads, or if an array is not contiguous."""
         if self._threads > 1 or not self._point(arrays):
             return None
         check = self._task.checked(lambda: self._redo(arrays), *arrays, *self._kept)

@@ -1,4 +1,4 @@
-"""Kernels that compute a node in another way than the shared set, and are not bound: their shapes are others in each run."""
+"""Kernels that compute a node by a call of their own on the arrays of a run, without being bound to buffers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ __all__ = [
 ]
 
 DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
-"""Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays it is not for; None for none."""
+"""Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays that it does not support; None
+for a node that has no such call."""
 
 DIRECT: dict[tuple[str, str], DirectMaker] = {}
-"""(domain, op_type) → what makes the call of a node; filled by importing the modules."""
+"""(domain, op_type) → the maker of its nodes' calls; filled when the families' modules are imported."""
 
 
 def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], DirectMaker]:
-    """Decorator that declares what makes the calls of operators."""
+    """Decorator that declares the maker of operators' calls.
+
+    Args:
+        op_types: operators.
+        domain: their domain.
+    """
 
     def declare(maker: DirectMaker) -> DirectMaker:
         DIRECT.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
@@ -40,28 +46,28 @@ def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], Dir
 
 
 EAGER_MODULES: dict[tuple[str, str], str] = {}
-"""(domain, op_type) → module with the maker of its calls on arrays of shapes that were never seen before; see ``eager_tasks``."""
+"""(domain, op_type) → module of its eager call, for shapes that no run had before; see ``eager_tasks``."""
 
 
 def eager_calls_in(module: str, *op_types: str, domain: str = "") -> None:
-    """Say which module has the makers of operators' calls, without importing it.
+    """Declare which module has the eager calls of operators, without importing it.
 
     Args:
-        module: below ``ort_sdk_cpu``.
-        op_types: the operators.
-        domain: theirs.
+        module: name of the module, below ``ort_sdk_cpu``.
+        op_types: operators.
+        domain: their domain.
     """
     EAGER_MODULES.update(dict.fromkeys(((domain, op_type) for op_type in op_types), f"ort_sdk_cpu.{module}"))
 
 
 class _DirectKernel(OpKernel):
-    """A kernel of the shared set that computes most arrays in another way.
+    """A kernel of the shared set that computes most arrays by a call of its own.
 
     Args:
         kernel: the shared set's.
-        call: the other way. What it is a method of may have ``in_place``, see ``OpKernel``, and ``bind(inputs, outputs,
-            otherwise)``: a call without arguments that does the work on slots, and calls ``otherwise`` where that does not do;
-            None, or a ``LookupError``, for slots that it is not for.
+        call: the call. The object that it is a method of may have ``in_place``, see ``OpKernel``, and ``bind(inputs, outputs,
+            otherwise)``: it returns a call without arguments that computes from slots to slots, and calls ``otherwise`` for
+            arrays that it does not support; it returns None, or raises ``LookupError``, for slots that it does not support.
     """
 
     def __init__(self, kernel: Any, call: Callable[..., Any]) -> None:
@@ -74,7 +80,7 @@ class _DirectKernel(OpKernel):
 
     @property
     def algorithm(self) -> str | None:
-        """Name of the algorithm that the other way used last; None if it tells none."""
+        """Name of the algorithm that the call used last; None if it names none."""
         name: str | None = getattr(self._owner, "algorithm", None)
         return name
 
@@ -89,7 +95,7 @@ class _BoundDirectKernel(_DirectKernel):
         self._bind = bind
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
-        """The call's own way to do the work on slots, or results that are copied."""
+        """The call's own way to compute from slots to slots, or its results copied to the outputs' arrays."""
         otherwise = functools.partial(_compute_into, self.compute, inputs, outputs)
         try:
             return self._bind(inputs, outputs, otherwise) or otherwise
@@ -105,7 +111,12 @@ def _compute_into(compute: Callable[..., Any], inputs: Sequence[Slot], outputs: 
 
 
 def directly(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel's function: the call, or the other one for arrays it is not for."""
+    """A function that tries a call first.
+
+    Args:
+        call: returns the outputs, or ``NotImplemented``.
+        otherwise: computes the outputs then.
+    """
 
     def run(*inputs: Any) -> Any:
         result = call(*inputs)
@@ -115,18 +126,23 @@ def directly(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callabl
 
 
 def direct_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
-    """The kernel of a node whose operator is in ``DIRECT``: the shared set's, if the node has no call of its own."""
+    """The kernel of a node whose operator is in ``DIRECT``.
+
+    Args:
+        create: creates the shared set's kernel, which is returned if the node has no call of its own.
+        info: the node.
+    """
     return calling(create(info), info)
 
 
 def calling(kernel: Any, info: KernelInfo) -> Any:
-    """A kernel of the shared set over the node's call, if it has one."""
+    """A kernel that tries the node's own call before a kernel of the shared set; that kernel if the node has no such call."""
     maker = DIRECT.get((info.domain, info.op_type))
     return calling_with(kernel, None if maker is None else maker(info))
 
 
 def calling_with(kernel: Any, call: Callable[..., Any] | None) -> Any:
-    """A kernel of the shared set over a call, if there is one."""
+    """A kernel that tries a call before a kernel of the shared set; that kernel if the call is None."""
     if call is None:
         return kernel
     bind = getattr(getattr(call, "__self__", None), "bind", None)

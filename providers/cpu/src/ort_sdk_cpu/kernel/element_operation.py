@@ -1,4 +1,4 @@
-"""What a kernel tells of itself so that it may become part of a chain. Imports nothing, as every kernel asks it."""
+"""Nodes as operations of element-wise chains. A leaf module that imports little, since every kernel uses it."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ _ATTRIBUTES: dict[tuple[str, str], Mapping[str, Any]] = {
     ("com.microsoft", "Gelu"): {},
     ("com.microsoft", "QuickGelu"): {"alpha": 1.702},
 }
-"""Operators that can be part of a chain, with the defaults of the attributes that matter."""
+"""(domain, op_type) of operators that can be part of a chain → the attributes that matter, with their defaults."""
 
 _FIRST_VERSIONS = {
     **dict.fromkeys(("Add", "And", "Div", "Mul", "Or", "PRelu", "Pow", "Sub", "Xor"), 7),
     **dict.fromkeys(("Mean", "Sum"), 8),
     "Selu": 6,
 }
-"""Versions below these do not broadcast as NumPy does, or have other attributes."""
+"""Least versions: earlier ones do not broadcast as NumPy does, or have other attributes."""
 
 _LARGEST = 3.4028234663852886e38
-"""Of float32."""
+"""The largest float32."""
 
 _CLIP_WITH_INPUTS = 11
+"""Version from which on Clip has its bounds as inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementOperation:
-    """One operator of a chain."""
+    """One operation of a chain: an operator with its attributes, of which defaults are filled in."""
 
     op_type: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def operation_of(info: KernelInfo) -> ElementOperation | None:
-    """A node as an operation on elements; None if it is none."""
+    """The operation of a node; None if it cannot be part of a chain."""
     defaults = _ATTRIBUTES.get((info.domain, info.op_type))
     if defaults is None or info.since_version < _FIRST_VERSIONS.get(info.op_type, 1):
         return None

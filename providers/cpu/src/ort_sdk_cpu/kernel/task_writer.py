@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, Slot
 from ort_sdk_cpu.jit.arguments import TaskArguments
 from ort_sdk_cpu.platform import libraries
 
-from .bound import Writer
+from .writer import Writer
 
 __all__ = ["ACTIVATION_WORK", "MIN_ELEMENTS", "TaskWriter", "are_floats", "is_worth_a_task", "team_for", "threads_for"]
 

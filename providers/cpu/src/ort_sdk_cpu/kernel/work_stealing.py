@@ -1,15 +1,20 @@
-"""How the work of a task is cut so that threads can take it as they come to it, see ``simd.work_stealing``."""
+"""How the blocks of a task are divided into jobs that threads steal from each other, see ``simd.work_stealing``."""
 
 from __future__ import annotations
 
 __all__ = ["CLAIMS", "groups_for"]
 
 CLAIMS = (0,) * 8
-"""Words of a task's record that count what was taken."""
+"""Initial values of the words of a task's arguments that count the jobs taken."""
 JOBS_PER_THREAD = 6
-"""So many let a thread that others slow down leave a sixth of its work at a time."""
+"""Jobs per thread at least: a thread that is preempted holds up a sixth of its work, the others steal the rest."""
 
 
 def groups_for(blocks: int, threads: int) -> int:
-    """Groups that each of some blocks is cut into: 1 if there are enough of them, or nobody to share them with."""
+    """Number of jobs that each block is divided into: 1 if there are enough blocks, or one thread.
+
+    Args:
+        blocks: at least one.
+        threads: of the task.
+    """
     return 1 if threads == 1 else -(-JOBS_PER_THREAD * threads // blocks)

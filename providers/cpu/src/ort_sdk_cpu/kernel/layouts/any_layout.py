@@ -9,7 +9,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter
+from ort_sdk_cpu.kernel.bindable import BindableKernel
+from ort_sdk_cpu.kernel.writer import MakeWriter
 
 __all__ = ["AnyLayoutKernel", "FixedSlot"]
 

@@ -16,36 +16,36 @@ __all__ = ["TaskExecution"]
 
 
 class TaskExecution:
-    """Runs a task on arrays set before. For one thread at a time.
+    """Runs a task on arrays that were set before. For one thread at a time.
 
     Args:
-        call: the task with all that does not change.
-        places: argument → position of its address among the task's arguments; None: arguments are positions.
-        scratch: gives working memory.
-        work: where the task takes the address of working memory, and bytes of it; no bytes: nowhere.
+        call: the task, with all arguments that do not change.
+        positions: argument → position of its address among the task's arguments; None: arguments are positions.
+        scratch: the workspace.
+        work: position of the workspace's address among the task's arguments, and its bytes; 0 bytes if the task has none.
     """
 
     def __init__(
-        self, call: TaskCall, places: Mapping[int, int] | None, scratch: Scratch, work: tuple[int, int] = (0, 0)
+        self, call: TaskCall, positions: Mapping[int, int] | None, scratch: Scratch, work: tuple[int, int] = (0, 0)
     ) -> None:
-        self._call, self._places = call, places
-        self._work_place, work_bytes = work
+        self._call, self._positions = call, positions
+        self._work_position, work_bytes = work
         self._work = ToldMemory(scratch, "task", work_bytes) if work_bytes else None
         self._arrays: dict[int, HostArray] = {}
 
     def set(self, argument: int, array: HostArray) -> None:
-        """Use an array's memory for an argument; it is kept alive."""
+        """Use an array's memory for an argument; the array is kept alive."""
         if self._arrays.get(argument) is not array:
             self._arrays[argument] = array
-            self._call.point(argument if self._places is None else self._places[argument], array)
+            self._call.point(argument if self._positions is None else self._positions[argument], array)
 
     def forget(self, argument: int) -> None:
-        """Keep an argument's array alive no longer; it must be set before the next call."""
+        """Release an argument's array; another one must be set before the next call."""
         self._arrays.pop(argument, None)
 
     @property
     def native(self) -> NativeCall:
-        """The same for callers that need no Python."""
+        """The execution as C function calls."""
         return NativeCall((self._call.row,), None if self._work is None else self._prepare)
 
     def __call__(self) -> None:
@@ -54,6 +54,6 @@ class TaskExecution:
         self._call.run()
 
     def _prepare(self) -> None:
-        """Use the thread's working memory."""
+        """Point the task at this thread's workspace."""
         if self._work is not None:
-            self._work.tell(self._call, self._work_place)
+            self._work.tell(self._call, self._work_position)
