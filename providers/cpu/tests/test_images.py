@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task
+from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task_code
 from ort_sdk_cpu.jit.cache_folder import KernelFolders, one_process
 from ort_sdk_cpu.jit.elf import linker, loader
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
@@ -182,7 +182,7 @@ def test_functions_that_no_library_has(function):
 
 @needs_images
 def test_what_images_do_not_have():
-    with pytest.raises(LinkError, match="variables of threads"):
+    with pytest.raises(LinkError, match="thread-local variables"):
         linker.link(llvm.emitted(OF_THREADS), "total", 0)
     with pytest.raises(LinkError, match="no function 'other'"):
         linker.link(llvm.emitted(SUM), "other", 0)
@@ -289,9 +289,9 @@ def test_code_is_made_anew_when_a_source_of_it_changes(tmp_path, monkeypatch, ch
         file = (tmp_path / "family" / path).resolve()
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(task, "_PACKAGE", tmp_path)
-    before = task._file_name("family.own", "total")
-    assert task._file_name("family.own", "total") == before
+    monkeypatch.setattr(task_code, "_PACKAGE", tmp_path)
+    before = task_code._file_name("family.own", "total")
+    assert task_code._file_name("family.own", "total") == before
     with (tmp_path / "family" / changed).open("a", encoding="utf-8") as file:
         file.write("# another order of fields\n")
-    assert task._file_name("family.own", "total") != before
+    assert task_code._file_name("family.own", "total") != before

@@ -33,7 +33,7 @@ SUM = "define i64 @total(i64 %a, i64 %b) {\n  %sum = add i64 %a, %b\n  ret i64 %
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
     """As in a process that has asked for no folder yet, of a session that leaves what is logged to the logger."""
-    monkeypatch.setattr(cache_folder, "_was_told", [])
+    monkeypatch.setattr(cache_folder, "_logged", [])
     set_log_level(None)
     forget()
     yield

@@ -1,1 +1,1 @@
-"""From a Python function to machine code: LLVM, cache, calls. Knows no operator."""
+"""Machine code: compiled from Python functions through numba and LLVM, cached, checked and called. Knows no operator."""

@@ -1,4 +1,4 @@
-"""Arguments of tasks as a type of numba's: ``args.rows`` in a task is one load from its record, ``args.failed = 1`` one store."""
+"""Numba type of task arguments: ``args.rows`` in a task is one load from its record, ``args.failed = 1`` one store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _WORD_BYTES = 8
 
 
 class ArgumentsType(types.Type):  # type: ignore[misc]
-    """The address of a record whose words have names.
+    """Type of the address of a record whose words are the fields of a class.
 
     Args:
-        arguments: the class that names them.
+        arguments: the class.
     """
 
     def __init__(self, arguments: type[TaskArguments]) -> None:
@@ -29,7 +29,7 @@ class ArgumentsType(types.Type):  # type: ignore[misc]
         super().__init__(f"{arguments.__module__}.{arguments.__name__}")
 
     def can_convert_to(self, _context: Any, other: Any) -> Any:
-        """Records start with what the class they inherit from has."""
+        """A record converts to that of a base class, whose fields come first."""
         from numba.core.typeconv import Conversion
 
         is_base = isinstance(other, ArgumentsType) and issubclass(self.arguments, other.arguments)
@@ -85,12 +85,16 @@ def _write(context: Any, builder: Any, signature: Any, values: Any, name: str) -
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address_of(_context: Any, args: Any) -> Any:
-    """In tasks: the address of a record, or of the fields of another class in one, for code that takes addresses only."""
+    """In tasks: the address of a record, or of a nested class's fields in one, for micro-kernels that take addresses."""
     if not isinstance(args, ArgumentsType):
         return None
     return types.intp(args), lambda _context, _builder, _signature, values: values[0]
 
 
 def task_signature(arguments: type[TaskArguments]) -> Any:
-    """Of a task: ``task(args, thread, threads)``."""
+    """Numba signature of a task ``task(args, thread, threads)``.
+
+    Args:
+        arguments: class of ``args``.
+    """
     return types.void(ArgumentsType(arguments), types.intp, types.intp)

@@ -1,4 +1,4 @@
-"""Arguments of compiled tasks: one class of named, typed fields per task, from which launches and machine code are made.
+"""Arguments of compiled tasks: one class of named, typed fields per task, used by launches and by the compiled code.
 
 ::
 
@@ -13,14 +13,15 @@
             yield reads(self.x, self.rows * self.width * FLOAT)
             yield writes(self.out, self.rows * self.width * FLOAT)
 
-A launch fills it in: ``TaskCall(MODULE, "log_softmax", LogSoftmax(x, out, rows, width))``; or leaves addresses for later, and
-names them: ``call.point(LogSoftmax.x, array)``. The task ``log_softmax(args: LogSoftmax, thread, threads)`` reads ``args.rows``,
-which becomes one load from the record, as for a field of a C structure. ``extents`` says how many bytes the task touches at each
-address: it is called with positions in place of addresses, and Python's integers in place of sizes, so that no product of them
+A launch fills it in: ``TaskCall(MODULE, "log_softmax", LogSoftmax(x, out, rows, width))``; or sets addresses later, by field:
+``call.point(LogSoftmax.x, array)``. The task ``log_softmax(args: LogSoftmax, thread, threads)`` reads ``args.rows``, which
+becomes one load from the record, as for a field of a C structure. ``extents`` yields how many bytes the task accesses at each
+address: it is called with positions in place of addresses and Python integers in place of sizes, so that no product of them
 overflows.
 
-The class of a task of ``<family>/compiled/<name>.py`` is in ``<family>/arguments/<name>.py``, and needs no numba. ``dataclass``
-and ``NamedTuple`` take 100 us and more for each class, which every process would pay before its first answer.
+The class of a task of ``<family>/compiled/<name>.py`` is in ``<family>/arguments/<name>.py``, and needs no numba. It is not a
+``dataclass`` or ``NamedTuple``: to create such a class takes 100 us and more, which every process would spend before its first
+result.
 """
 
 from __future__ import annotations
@@ -35,27 +36,33 @@ from .extents.declaration import Declaration, Extents, declare_task
 __all__ = ["Counter", "Field", "NullablePointer", "Operand", "Pointer", "TaskArguments", "raw_arguments"]
 
 Pointer: TypeAlias = Any
-"""An address. A launch gives an array, None for none, or 0 for one that is pointed later; tasks get an integer."""
+"""An address. A launch passes an array, None for none, or 0 for one that is pointed later; tasks get an integer."""
 NullablePointer: TypeAlias = Any
-"""The same of one on which it depends what is touched elsewhere: in ``extents`` it has ``is_given``."""
+"""An address that may be 0 and that other extents depend on: in ``extents`` it has the attribute ``is_given``."""
 Counter: TypeAlias = int
-"""A word that threads count in: a task gets its address."""
+"""A word that threads change atomically: a task gets its address."""
 
 
 class Operand(int):
-    """In place of an address: the array of this number among those that a writer is called with."""
+    """In place of an address: index of an array among those that a writer is called with."""
 
 
 class Field(int):
-    """A field, which is its position among the words of the record."""
+    """A field; its value is its position among the words of the record."""
 
     name: str
     kind: str
-    """Annotation: ``Pointer``, ``NullablePointer``, ``Counter``, ``int`` or ``float``."""
+    """Its annotation: ``Pointer``, ``NullablePointer``, ``Counter``, ``int`` or ``float``."""
 
     @classmethod
     def of(cls, position: int, name: str, kind: str) -> Field:
-        """A field at a position."""
+        """A field.
+
+        Args:
+            position: index of its word.
+            name: of the field.
+            kind: its annotation.
+        """
         made = cls(position)
         made.name, made.kind = name, kind
         return made
@@ -66,31 +73,30 @@ class Field(int):
 
 
 class _Group:
-    """Fields of another class, side by side in the record.
+    """The fields of a nested class, contiguous in the record.
 
     Args:
         first: position of the first of them.
-        fields: of the other class.
-        arguments: the other class.
+        arguments: the nested class.
     """
 
     def __init__(self, first: int, arguments: type[TaskArguments]) -> None:
         self.first, self.arguments = first, arguments
         for name, field in arguments.own_fields.items():
-            moved = _moved(field, first)
-            vars(self)[name] = moved
+            vars(self)[name] = _shifted(field, first)
 
     def __get__(self, instance: TaskArguments | None, _owner: type) -> Any:
-        """The words of an instance as the other class; of the class, the fields as attributes."""
+        """The words of an instance as the nested class; of the class, the fields as attributes."""
         if instance is None:
             return self
         return self.arguments.of_words(instance.words[self.first : self.first + len(self.arguments.fields)])
 
 
-def _moved(field: Field | _Group, first: int) -> Field | _Group:
+def _shifted(field: Field | _Group, offset: int) -> Field | _Group:
+    """The same field at a later position."""
     if isinstance(field, _Group):
-        return _Group(field.first + first, field.arguments)
-    return Field.of(field + first, field.name, field.kind)
+        return _Group(field.first + offset, field.arguments)
+    return Field.of(field + offset, field.name, field.kind)
 
 
 _KINDS = frozenset({"Pointer", "NullablePointer", "Counter", "int", "float"})
@@ -98,14 +104,14 @@ _KINDS = frozenset({"Pointer", "NullablePointer", "Counter", "int", "float"})
 
 @dataclass_transform()
 class TaskArguments:
-    """Base of the classes of arguments. Their instances are made of values in the order of the fields, or by name.
+    """Base of the classes of arguments. Instances are created from values in the order of the fields, or by name.
 
-    A field whose type is another class of arguments has all the fields of that one, side by side: ``Flash.q.row`` is a position,
+    A field whose type is another class of arguments stands for all fields of that class: ``Flash.q.row`` is a position,
     ``args.q.row`` the word there.
 
     Args of a subclass:
-        module: ``<family>.<name>`` of the compiled tasks that take it; nothing for those that are part of others.
-        tasks: their names.
+        module: ``<family>.<name>`` of the compiled tasks that take it; empty for a class that is nested in others only.
+        tasks: names of these tasks.
     """
 
     __slots__ = ("words",)
@@ -113,7 +119,7 @@ class TaskArguments:
     fields: ClassVar[tuple[Field, ...]] = ()
     """One for each word of the record."""
     own_fields: ClassVar[dict[str, Field | _Group]] = {}
-    """Name → field, or fields of another class."""
+    """Name → field, or the fields of a nested class."""
     kinds: ClassVar[str] = ""
     """``q`` for each word that is an address or an integer, ``f`` for each float32."""
     defaults: ClassVar[dict[str, Any]] = {}
@@ -141,16 +147,16 @@ class TaskArguments:
         self.words: Sequence[Any] = values
 
     def _in_order(self, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        given = {**self.defaults, **dict(zip(self.own_fields, values, strict=False)), **named}
-        if given.keys() != self.own_fields.keys() or len(values) > len(self.own_fields):
-            missing, unknown = sorted(self.own_fields.keys() - given.keys()), sorted(given.keys() - self.own_fields.keys())
+        by_name = {**self.defaults, **dict(zip(self.own_fields, values, strict=False)), **named}
+        if by_name.keys() != self.own_fields.keys() or len(values) > len(self.own_fields):
+            missing, unknown = sorted(self.own_fields.keys() - by_name.keys()), sorted(by_name.keys() - self.own_fields.keys())
             raise TypeError(
                 f"{type(self).__name__} takes {len(self.own_fields)} arguments and was given {len(values)} by position and "
                 f"{len(named)} by name; missing: {missing}; unknown: {unknown}."
             )
         words: list[Any] = []
         for name in self.own_fields:
-            value = given[name]
+            value = by_name[name]
             words += value.words if isinstance(value, TaskArguments) else (value,)
         if len(words) != len(self.fields):
             raise TypeError(f"{type(self).__name__} has {len(self.fields)} words and was given {len(words)}.")
@@ -158,26 +164,26 @@ class TaskArguments:
 
     @classmethod
     def of_words(cls, words: Sequence[Any]) -> Any:
-        """An instance over words that are in order already."""
+        """An instance over words that are in the fields' order already."""
         made = cls.__new__(cls)
         made.words = words
         return made
 
     def operands(self) -> list[tuple[int, int]]:
-        """Position and number of each array that is an ``Operand``."""
+        """(position, index of the array) of each ``Operand``."""
         return [(position, int(word)) for position, word in enumerate(self.words) if isinstance(word, Operand)]
 
     def without_operands(self) -> Any:
-        """The same with addresses to be pointed later in their place."""
+        """The same arguments with 0, for an address that is pointed later, in place of each ``Operand``."""
         return self.of_words(tuple(0 if isinstance(word, Operand) else word for word in self.words))
 
     def extents(self, *_: Any, **__: Any) -> Extents:
-        """What the task touches at each address; with a parameter ``threads`` by name if that depends on their number.
+        """The memory that the task accesses at each address; with a keyword parameter ``threads`` if it depends on their number.
 
         Raises:
-            ExtentError: the task takes no such sizes.
+            ExtentError: the task does not support such sizes.
         """
-        raise NotImplementedError(f"{type(self).__name__} is part of other arguments; it declares nothing by itself.")
+        raise NotImplementedError(f"{type(self).__name__} is nested in other arguments; it has no extents by itself.")
 
 
 def _field(cls: type[TaskArguments], position: int, name: str, kind: str) -> Field | _Group:
@@ -194,7 +200,12 @@ def _flattened(group: _Group, name: str) -> list[Field]:
 
 
 def declaration_of_arguments(name: str, arguments: type[TaskArguments]) -> Declaration:
-    """What a task with such arguments touches."""
+    """The declaration of a task with arguments of a class.
+
+    Args:
+        name: of the task, for messages.
+        arguments: the class.
+    """
 
     def extents(*words: Any, **threads: int) -> Extents:
         return arguments.extents(arguments.of_words(words), **threads)

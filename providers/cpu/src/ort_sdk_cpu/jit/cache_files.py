@@ -1,7 +1,7 @@
-"""Files of compiled code: found in any folder that may be used, written to the first that takes them.
+"""Files of compiled code: read from any trusted cache folder, written to the first that is writable.
 
-Nothing here raises what the system refuses: what cannot be read is made anew, what cannot be written is not kept, and the log
-has a line about it.
+No function raises ``OSError``: a file that cannot be read is compiled anew, one that cannot be written is not cached, and the
+failure is logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) |
 
 
 def is_file_kept(name: str) -> bool:
-    """Whether a folder has a file; nothing is said of what is in it."""
+    """Whether a cache folder has a file of this name; its content is not checked."""
     for folder in cache_folder.kernel_folders().readable:
         with contextlib.suppress(OSError):
             if (folder / name).is_file():
@@ -31,13 +31,13 @@ def is_file_kept(name: str) -> bool:
 
 
 def new_path(name: str) -> Path | None:
-    """Where a file of this name would be written; None if it would not be."""
+    """Path at which a file of this name would be written; None if no folder is writable."""
     folder = cache_folder.kernel_folders().writable
     return None if folder is None else folder / name
 
 
 def open_kept(folder: Path, name: str) -> int | None:
-    """Descriptor of a file that may be used; None if there is none."""
+    """Open a trusted file of a cache folder; returns its descriptor, None if there is none."""
     try:
         return open_trusted_file(folder, name)
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def open_kept(folder: Path, name: str) -> int | None:
 
 
 def read_kept(name: str) -> bytes | None:
-    """What ``write_kept`` kept in a file; None if there is none that may be used, or a damaged one."""
+    """Content that ``write_kept`` wrote to a file; None if there is no trusted file, or its digest is wrong."""
     for folder in cache_folder.kernel_folders().readable:
         descriptor = open_kept(folder, name)
         if descriptor is None:
@@ -65,12 +65,12 @@ def read_kept(name: str) -> bytes | None:
 
 
 def write_kept(name: str, content: bytes) -> bool:
-    """Keep something in a file, with its digest; False if it cannot be kept."""
+    """Write a content with its digest to a cache file; False if that fails."""
     return write_whole(name, digest(name.encode(), content) + content)
 
 
 def write_whole(name: str, content: bytes) -> bool:
-    """Write a file, which gets its name when it is complete; False if it cannot be written, and then nothing of it stays."""
+    """Write a cache file atomically: it gets its name when it is complete. False if that fails, and then no part of it stays."""
     path = new_path(name)
     if path is None:
         return False
@@ -93,5 +93,5 @@ def _write(path: Path, content: bytes) -> None:
     mode = file_mode(path.parent)
     with os.fdopen(os.open(path, _NEW_FILE, mode), "wb") as file:
         if hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), mode)  # whatever the user's mask takes away
+            os.fchmod(file.fileno(), mode)  # the umask may have removed permissions
         file.write(content)

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept: compiled once per machine, then read from a folder.
+"""Folders of cached kernels, which are compiled once per machine.
 
-That is the package's own folder if it can be written, else the user's cache folder; ``ORT_SDK_CPU_CACHE_DIR`` names another
-one. Only folders that nobody else can write are used (``ort_sdk.api.file_trust``). Nothing depends on them: where one cannot be
-made, written or locked, kernels are compiled and not kept, and a line in the log says why.
+The cache is in the package's own folder if that is writable, else in the user's cache folder; ``ORT_SDK_CPU_CACHE_DIR`` names
+another one. Only folders that no other user can write to are used (``ort_sdk.api.file_trust``). The cache is optional: where a
+folder cannot be created, written or locked, kernels are compiled and not cached, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ CACHE_VARIABLE = "ORT_SDK_CPU_CACHE_DIR"
 
 _PACKAGE = Path(__file__).parents[1]
 _SHARED_SOURCES = ("simd/*.py", "*/microkernels/*.py", "*/*/microkernels/*.py")
-"""Files whose code becomes part of kernels; numba itself looks at a kernel's own file only.
+"""Files whose code is inlined into kernels; numba's own cache checks a kernel's file only.
 
-No ``**``: each process would walk all folders, with the kernels that the package's own folder keeps.
+No ``**``: each process would list all folders, including the cache in the package's own folder.
 """
 
 _numbers = itertools.count(1)
@@ -52,7 +52,7 @@ _logger = logging.getLogger("ort_sdk.cpu")
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Decorator of functions that kernels of the same file call; their code becomes part of the kernels'."""
+    """Decorator of functions that kernels call, and that numba inlines into them."""
     import numba
 
     options = {"nogil": True, "error_model": "numpy", "forceinline": True}
@@ -61,17 +61,17 @@ def inner(function: Callable[..., Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KernelFolders:
-    """Folders that may be used."""
+    """Trusted cache folders."""
 
     readable: tuple[Path, ...]
-    """Where to look for kernels, in this order."""
+    """Folders to look for kernels in, in this order."""
     writable: Path | None
-    """Where new ones go; None if no folder can be written."""
+    """Folder for new kernels; None if none is writable."""
 
 
 @functools.cache
 def kernel_folders() -> KernelFolders:
-    """The folders of compiled kernels that may be used. Those that may not are logged."""
+    """The trusted cache folders of this code and processor. Folders that are not trusted are logged."""
     features = (
         instruction_set().name.lower(),
         *(["vnni"] if has_vnni() else []),
@@ -86,7 +86,7 @@ def kernel_folders() -> KernelFolders:
                 _make(parents, name)
             require_trusted_folder(folder)
         except OSError as error:
-            # Where root alone can write there is often none, and the next place is as good.
+            # A folder that is missing where only root can write is normal: the next one is used.
             if os.path.lexists(folder):
                 tell_unkept(f"the folder {folder}", error)
             continue
@@ -97,15 +97,15 @@ def kernel_folders() -> KernelFolders:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept; None if no folder can be written."""
+    """Folder for new kernels; None if none is writable."""
     return kernel_folders().writable
 
 
 def _parents() -> Iterator[tuple[Path, ...]]:
-    """Where the folder may be: each a folder, and those below it that lead there, if they need not be there already."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        yield (Path(given).absolute(),)
+    """Candidate parents of the cache folder: chains of nested folders, of which all but the first are created if missing."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    if configured:
+        yield (Path(configured).absolute(),)
         return
     package = _PACKAGE / "jit"
     yield package, package / "__pycache__"
@@ -115,7 +115,7 @@ def _parents() -> Iterator[tuple[Path, ...]]:
 
 
 def _make(parents: tuple[Path, ...], name: str) -> None:
-    """Make what is missing. A folder that was there says how readable those in it are.
+    """Create missing folders, with the permissions of the existing folder that they are in.
 
     Raises:
         OSError: the system refuses.
@@ -132,7 +132,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _user_cache() -> Path | None:
-    """The user's folder for caches; None for a user without a home."""
+    """The user's cache folder; None for a user without a home."""
     try:
         if sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
@@ -142,23 +142,26 @@ def _user_cache() -> Path | None:
             base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
         return None
-    # A relative one would mean another folder in each working directory.
+    # A relative path would be another folder in each working directory.
     return base / "ort_sdk_cpu" if base.is_absolute() else None
 
 
 @functools.cache
 def source_hash() -> str:
-    """Hash of the code that kernels share."""
+    """Digest of the sources that are inlined into kernels."""
     paths = [path for pattern in _SHARED_SOURCES for path in sorted(_PACKAGE.glob(pattern))]
     return short_digest(*(path.read_bytes() for path in paths))[:12]
 
 
 @contextlib.contextmanager
 def one_process(path: Path | None) -> Iterator[None]:
-    """Make a file in one process at a time, where the system has locks of files: others wait and then find it there.
+    """Context in which one process at a time creates a file, where the system has file locks: others wait, then find the file.
 
-    The lock is a file beside it; other files are made meanwhile. A thread that holds the lock goes on: the system would let it
-    wait for itself. Without locks, as on some network file systems, several processes may make the same file.
+    The lock is a file beside it, so that other files can be created meanwhile. It is reentrant for the thread that holds it.
+    Without file locks, as on some network file systems, several processes may create the same file.
+
+    Args:
+        path: of the file; None for no lock.
     """
     if path is None or sys.platform == "win32" or path in _held.paths:
         yield
@@ -171,14 +174,14 @@ def one_process(path: Path | None) -> Iterator[None]:
     finally:
         _held.paths.remove(path)
         if file is not None:
-            # Those who wait have this file open and find what was made. Who comes later takes a new one, and finds it, too.
+            # Waiting processes have this lock file open and find the file; later ones create a new lock file and find it, too.
             with contextlib.suppress(OSError):
                 lock.unlink(missing_ok=True)
             file.close()
 
 
 def _locked(path: Path) -> IO[bytes] | None:
-    """The file of a lock, locked; None where that cannot be."""
+    """A locked lock file; None where that fails."""
     import fcntl
 
     file = None
@@ -196,7 +199,7 @@ def _locked(path: Path) -> IO[bytes] | None:
 
 
 class _Held(threading.local):
-    """Files whose locks this thread holds."""
+    """Paths whose locks this thread holds."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -206,25 +209,35 @@ _held = _Held()
 
 
 def tell_compiled(name: str, seconds: float) -> None:
-    """One line in the log about a kernel that had to be compiled."""
+    """Log that a kernel was compiled.
+
+    Args:
+        name: of the kernel.
+        seconds: that compiling took.
+    """
     folder = cache_folder()
-    place = f"kept in {folder}" if folder is not None else f"not kept, as no folder can be written: set {CACHE_VARIABLE}"
-    _warn(f"ort_sdk: compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({place})")
+    result = f"kept in {folder}" if folder is not None else f"not kept, as no folder can be written: set {CACHE_VARIABLE}"
+    _warn(f"ort_sdk: compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({result})")
 
 
 def tell_unkept(what: str, error: OSError) -> None:
-    """One line in the log, once per process, about what keeps compiled kernels from being kept or found."""
-    if not _was_told:
-        _was_told.append(what)
+    """Log, once per process, that compiled kernels cannot be cached or read.
+
+    Args:
+        what: the file, folder or lock that failed.
+        error: the system's error.
+    """
+    if not _logged:
+        _logged.append(what)
         reason = error.strerror or str(error)
         _warn(f"ort_sdk: {what} of compiled CPU kernels cannot be used: {reason}; the kernels are compiled and may not be kept")
 
 
-_was_told: list[str] = []
+_logged: list[str] = []
 
 
 def _warn(message: str) -> None:
-    """A warning, as far as the session that this thread makes or runs wants warnings."""
+    """Log a warning, if the session that this thread creates or runs logs warnings."""
     level = log_level()
     if level is None:
         _logger.warning("%s", message)

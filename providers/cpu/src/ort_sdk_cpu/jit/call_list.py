@@ -1,7 +1,7 @@
-"""Steps that follow each other, driven by one call into compiled code.
+"""Neighbouring native calls, driven by one call into compiled code.
 
-Each call from Python costs about as long as a task on a few thousand elements takes. A bound kernel's call that consists of C
-functions on arguments that stay says so in its attribute ``native``; neighbours that all do become a :class:`Batch`.
+Each call from Python takes about as long as a task on a few thousand elements. A bound call that consists of C function calls
+with fixed arguments has them in its attribute ``native``; neighbours that all have it become one :class:`Batch`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ next_call:
   %more = icmp ult i64 %i, %count
   br i1 %more, label %ready, label %all
 ready:
-  br i1 %may_stop, label %look, label %call
-look:
+  br i1 %may_stop, label %check, label %call
+check:
   %flag = load atomic i64, ptr %stop monotonic, align 8
   %stops = icmp ne i64 %flag, 0
   br i1 %stops, label %all, label %call
@@ -72,10 +72,11 @@ all:
   ret i64 -1
 }}
 """
+"""Makes the calls of an array of rows; returns the index of the first that failed, or -1. Ends early if the stop flag is set."""
 
 
 class Batch:
-    """Calls one after the other. For one thread at a time.
+    """Makes native calls, one after the other. For one thread at a time.
 
     Args:
         calls: each with an attribute ``native``.
@@ -92,38 +93,42 @@ class Batch:
         self._address, self._count = address_of(self._rows), len(rows)
         self._run, self._watched = _function(), 0
         self.failed = 0
-        """Position of the call that failed last."""
+        """Index of the call that failed last."""
 
     def __call__(self) -> None:
         """Run; all outputs are written when it returns.
 
         Raises:
-            RuntimeException: a function fails.
+            RuntimeException: a function failed.
             Fail: the run was stopped.
         """
-        # A thread that works alone does some calls in another way than their rows say.
+        # Without parallel regions some calls compute in another way than their rows.
         if threads.is_alone():
             self._run_from(0)
             return
-        before = growth.mark
-        for prepare in self._prepares:
-            prepare()
-        if growth.mark is not before:
-            # Calls share working memory: what was told to the first ones is gone, and now there is enough for all.
-            for prepare in self._prepares:
-                prepare()
+        self._prepare()
         flag = current.address
         if flag or self._watched:
             self._watch(flag)
         row = self._run(self._address, self._count, flag)
         if row >= 0:
-            # Asked again, the call says what is wrong.
+            # The call that failed is repeated from Python, where it raises its error.
             self._run_from(self._owners[row])
         if flag:
             check_stopped()
 
+    def _prepare(self) -> None:
+        """Point all tasks at this thread's workspace."""
+        before = growth.mark
+        for prepare in self._prepares:
+            prepare()
+        if growth.mark is not before:
+            # A later call enlarged a shared buffer, which invalidated earlier addresses; now it is large enough for all.
+            for prepare in self._prepares:
+                prepare()
+
     def _watch(self, flag: int) -> None:
-        """Let sequences look at the flag at this address, or at none (0)."""
+        """Set the address of the stop flag in sequences; 0 for none."""
         self._watched = flag
         for sequence in self._sequences:
             sequence.watch(flag)
@@ -137,7 +142,11 @@ class Batch:
 
 
 def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int], list[TeamSequence]]:
-    """Rows, which call each is of, and what they need: tasks that teams do one after the other, which cannot fail, are one."""
+    """Join neighbouring tasks on teams of the same size, which cannot fail, into sequences.
+
+    Returns:
+        The rows, the index of each row's call, and the sequences among them, which have to be kept alive.
+    """
     from .task import team_record
     from .task_sequence import TeamSequence
 
@@ -145,9 +154,9 @@ def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int]
     rows: list[Row] = []
     owners: list[int] = []
     sequences: list[TeamSequence] = []
-    for team, group in itertools.groupby(owned, lambda each: each[0][3] if team_record(each[0]) else 0):
+    for threads_of_team, group in itertools.groupby(owned, lambda each: each[0][3] if team_record(each[0]) else 0):
         found, positions = zip(*group, strict=True)
-        if team and len(found) > 1:
+        if threads_of_team and len(found) > 1:
             sequences.append(TeamSequence(found))
             found, positions = (sequences[-1].row,), positions[:1]
         rows += found
@@ -156,7 +165,10 @@ def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int]
 
 
 def join_calls(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:
-    """Join neighbours that have rows.
+    """Join neighbouring native calls.
+
+    Args:
+        calls: bound calls, in order.
 
     Returns:
         (number of calls, one call that does the same), in order.

@@ -1,4 +1,4 @@
-"""Compiled functions by name: in memory, else in a folder of compiled kernels, else made now and kept there."""
+"""Cache of compiled functions, by name: in memory, in the cache folders, or compiled now and written there."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .cache_folder import one_process
 __all__ = ["code_address", "is_kept"]
 
 IMAGE, OBJECT = ".image", ".o"
-"""Ends of files' names: what is mapped, and what the compiler's library loads where nothing can be mapped."""
+"""Suffixes of files: images, which are mapped, and object files, which LLVM loads where images cannot be used."""
 
 
 def code_address(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
     """Address of a compiled function. Thread-safe; only one process at a time builds it.
 
     Args:
-        name: of the file, which says all that the code depends on.
-        build: gives the function's symbol and its object file.
+        name: of the file, with a digest of all that the code depends on.
+        build: returns the function's symbol and its object file.
 
     Raises:
         RuntimeException: the object file has no such function, or calls one that no library has.
@@ -35,7 +35,7 @@ def code_address(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
 
 
 def is_kept(name: str) -> bool:
-    """Whether a function is in memory or in a folder."""
+    """Whether a function is cached, in memory or in a folder."""
     return _store().has(name) or any(is_file_kept(f"{name}{end}") for end in (IMAGE, OBJECT))
 
 
@@ -73,7 +73,7 @@ def _kept(name: str) -> int | None:
 
 def _mapped(file: str) -> int | None:
     for folder in cache_folder.kernel_folders().readable:
-        # Where the system lets no such memory be executed, the compiler's library may still find a way.
+        # The system may not allow executable mappings; LLVM may still be able to load the object file.
         with contextlib.suppress(OSError):
             found = map_file(folder, file)
             if found is not None:
@@ -96,10 +96,10 @@ def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
 
 
 def _imaged(name: str, symbol: str, code: bytes) -> int | None:
-    """Address of the code as an image; None if it cannot be one.
+    """Link code into an image, cache and map it; returns the function's address, None if it cannot be linked.
 
     Raises:
-        OSError: no memory may be executed.
+        OSError: the system does not allow executable memory.
     """
     from ort_sdk_cpu.jit.elf.linker import link
 

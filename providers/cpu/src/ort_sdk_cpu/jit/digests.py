@@ -1,9 +1,9 @@
-"""Digests that tell files and sources apart."""
+"""Digests of files and sources."""
 
 from __future__ import annotations
 
 try:
-    # Of hashlib's own modules, because hashlib loads OpenSSL: half a megabyte, and more time than a kernel takes to load.
+    # The extension module behind hashlib: hashlib itself loads OpenSSL, which takes more time than loading a kernel.
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
@@ -15,7 +15,7 @@ _SHORT_BYTES = 12
 
 
 def digest(*parts: bytes | memoryview) -> bytes:
-    """Digest of parts, one after the other (BLAKE2b, 32 bytes)."""
+    """Digest of concatenated parts (BLAKE2b, 32 bytes)."""
     found = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         found.update(part)
@@ -23,5 +23,5 @@ def digest(*parts: bytes | memoryview) -> bytes:
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Digest of texts and bytes for a file's name: 24 hexadecimal digits."""
+    """Digest of concatenated texts and bytes for a file's name: 24 hexadecimal digits."""
     return digest(*(part.encode() if isinstance(part, str) else part for part in parts)).hex()[: 2 * _SHORT_BYTES]

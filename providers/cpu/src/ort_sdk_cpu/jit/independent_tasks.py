@@ -1,4 +1,4 @@
-"""Tasks that need nothing of each other, each done by one thread of a team."""
+"""Independent tasks that run at the same time, each on one thread of a team."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ __all__ = ["TasksApart"]
 _RUN = """
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
-define void @run_apart(ptr %head) {
+define void @run_independent(ptr %head) {
 entry:
-  %places = alloca [2 x ptr]
-  %second = getelementptr [2 x ptr], ptr %places, i64 0, i64 1
+  %results = alloca [2 x ptr]
+  %exception = getelementptr [2 x ptr], ptr %results, i64 0, i64 1
   %number = call i32 @omp_get_thread_num()
   %team = call i32 @omp_get_num_threads()
-  %part = sext i32 %number to i64
-  %parts = sext i32 %team to i64
+  %thread = sext i32 %number to i64
+  %threads = sext i32 %team to i64
   %count = load i64, ptr %head
-  br label %look
-look:
-  %i = phi i64 [ %part, %entry ], [ %next, %run ]
+  br label %loop
+loop:
+  %i = phi i64 [ %thread, %entry ], [ %next, %run ]
   %more = icmp ult i64 %i, %count
-  br i1 %more, label %run, label %all
+  br i1 %more, label %run, label %done
 run:
-  %place = add i64 %i, 1
-  %record_at = getelementptr i64, ptr %head, i64 %place
+  %position = add i64 %i, 1
+  %record_at = getelementptr i64, ptr %head, i64 %position
   %record = load ptr, ptr %record_at
   %code = load ptr, ptr %record
   %arguments = getelementptr i8, ptr %record, i64 8
   %address = ptrtoint ptr %arguments to i64
-  %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 0, i64 1)
-  %next = add i64 %i, %parts
-  br label %look
-all:
+  %status = call i32 %code(ptr %results, ptr %exception, i64 %address, i64 0, i64 1)
+  %next = add i64 %i, %threads
+  br label %loop
+done:
   ret void
 }
 """
-"""Each thread takes the tasks whose number is its own, and those as many further as there are threads."""
+"""Static scheduling: thread t runs the tasks t, t + threads, t + 2 threads ... of the array (count, addresses of records)."""
 
 
 class TasksApart:
-    """Tasks of one thread each, at the same time. For one thread at a time; there has to be OpenMP.
+    """Runs tasks of one thread each at the same time. For one thread at a time; needs OpenMP.
 
     Args:
         calls: the tasks, each for one thread; they may be pointed at other arrays later.
@@ -60,14 +60,18 @@ class TasksApart:
 
     def __init__(self, calls: Sequence[TaskCall]) -> None:
         self._calls = tuple(calls)
-        # A row for one thread is the function that runs a record, and where the record is.
+        # The row of a call with one thread is the function that runs a record, followed by the record's address.
         self._head = np.array([len(calls), *(call.row[1] for call in calls)], np.int64)
         self._threads = min(len(calls), libraries.thread_count())
         self.run: Callable[[], Any] = functools.partial(start_of_teams(), _function(), address_of(self._head), self._threads, 0)
-        """Does all of them; returns when they are done."""
+        """A call that runs all tasks; returns when they are done."""
 
     def kept(self, *arrays: Any) -> Callable[[], Any]:
-        """The work on arrays that the tasks were pointed at and stay; the call keeps them, and this object."""
+        """The run as a call without arguments, which is native, and keeps this object and the arrays alive.
+
+        Args:
+            arrays: those that the tasks were pointed at.
+        """
         call = functools.partial(self.run)
         call.kept = (self, arrays)  # type: ignore[attr-defined]
         call.native = NativeCall((self._row(),))  # type: ignore[attr-defined]
@@ -80,4 +84,4 @@ class TasksApart:
 
 @functools.cache
 def _function() -> int:
-    return entry("run_apart", _RUN)
+    return entry("run_independent", _RUN)

@@ -1,4 +1,4 @@
-"""What of the compiler's library is needed where code is not kept yet, or cannot be mapped as an image."""
+"""LLVM through llvmlite: for code that is not cached yet, or that cannot be mapped as an image."""
 
 from __future__ import annotations
 
@@ -24,26 +24,35 @@ def _llvm() -> Any:
 
 
 def target_machine(level: int = OPTIMIZATION_LEVEL) -> Any:
-    """This processor, with all it has; code is made for any address where it can be linked into an image."""
+    """LLVM's target machine for this processor; its code is position-independent where it can be linked into an image.
+
+    Args:
+        level: optimization level of code generation, 0 to 3.
+    """
     llvm = _llvm()
     target = llvm.Target.from_default_triple()
-    placing = {"reloc": "pic", "codemodel": "small"} if can_link() else {"codemodel": "jitdefault"}
+    relocation = {"reloc": "pic", "codemodel": "small"} if can_link() else {"codemodel": "jitdefault"}
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(llvm.get_host_cpu_name(), features, opt=level, **placing)
+    return target.create_target_machine(llvm.get_host_cpu_name(), features, opt=level, **relocation)
 
 
 def parsed(text: str) -> Any:
-    """A module of LLVM's language."""
+    """Parse a module of LLVM IR."""
     return _llvm().parse_assembly(text)
 
 
 def emitted(text: str) -> bytes:
-    """Object file of a module in LLVM's language that is optimized already."""
+    """Object file of a module of LLVM IR that is optimized already."""
     return bytes(target_machine().emit_object(parsed(text)))
 
 
 def load_object(code: bytes, symbol: str) -> int:
-    """Load an object file for as long as the process lives; returns the address of its function, 0 if it has none."""
+    """Load an object file for the rest of the process's life; returns the address of a function in it, 0 if it has none.
+
+    Args:
+        code: the object file.
+        symbol: the function's name.
+    """
     engine = _engine()
     engine.add_object_file(_llvm().ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -58,6 +67,6 @@ def _engine() -> Any:
 
 @functools.cache
 def know_openmp() -> None:
-    """Make OpenMP's functions known to the compiler, which ends the process where it does not know a function."""
+    """Load OpenMP's symbols into LLVM, which aborts the process at an unresolved symbol."""
     if libraries.has_openmp():
         _llvm().load_library_permanently(libraries.OPENMP_FILE)

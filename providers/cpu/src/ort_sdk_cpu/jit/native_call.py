@@ -1,4 +1,4 @@
-"""What a call comes to where it needs no Python: C functions on arguments that stay."""
+"""Native calls: bound calls as lists of C function calls with fixed arguments, which compiled code can make without Python."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ort_sdk.api.data_classes import dataclass
 __all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "in_turn"]
 
 Row = tuple[int, int, int, int, int, int]
-"""Address of a C function, four words for it, and which bits of the 32-bit number it returns must be 0."""
+"""Address of a C function, its four integer arguments, and a mask of the bits of its 32-bit status that must be 0."""
 
 ALL_BITS, NO_BITS = 0xFFFFFFFF, 0
+"""Masks of functions whose status must be 0, and of those whose status is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """What a call comes to.
+    """A bound call as C function calls; in the attribute ``native`` of such a call.
 
     Args:
-        rows: functions to call one after the other.
-        prepare: called before, on the thread that runs, to point at its working memory; None if there is nothing to do.
+        rows: the C function calls, in order.
+        prepare: called before, on the thread that runs, to point tasks at its workspace; None if there is nothing to do.
     """
 
     rows: tuple[Row, ...]
@@ -29,7 +30,7 @@ class NativeCall:
 
 
 def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
-    """A call that makes several, one after the other; it needs no Python if none of them does."""
+    """A call that makes several calls, one after the other; it is native if all of them are."""
 
     def run() -> None:
         for call in calls:
@@ -42,7 +43,7 @@ def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
 
 
 def _joined(calls: Sequence[NativeCall]) -> NativeCall:
-    """Several calls, one after the other."""
+    """Several native calls as one."""
     prepares = [call.prepare for call in calls if call.prepare is not None]
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""Functions as numba translates them into LLVM's language: optimized, and without the machine code that it would make of them."""
+"""Numba as a frontend: translates functions into optimized LLVM IR, without the machine code that it would make by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["translated"]
 
 
 def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
-    """Symbol and text of a function, as numba compiles it. Thread-safe.
+    """Symbol and optimized LLVM IR of a function. Thread-safe.
 
     Args:
         function: the source.
@@ -29,7 +29,7 @@ def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _without_machine_code() -> Iterator[None]:
-    """Let numba stop at the optimized text, of the function and of those it calls: what follows is almost a third of its work."""
+    """Context in which numba stops at optimized LLVM IR: the code generation that it skips is almost a third of its time."""
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
@@ -46,7 +46,7 @@ def _without_machine_code() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Let the cyclic garbage collector wait: what numba makes lives on, and is looked through again and again."""
+    """Context without cyclic garbage collection: numba's objects live on, and each collection would traverse them again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -61,18 +61,18 @@ def _text_library() -> Any:
     from numba.core.codegen import JITCodeLibrary
 
     class TextLibrary(JITCodeLibrary):  # type: ignore[misc]
-        """A module that numba links into others, but does not give to its engine: optimized once, with all it consists of."""
+        """A module that numba links into others but does not add to its engine; optimized once, with all that is linked in."""
 
         def optimized_text(self) -> str:
-            """The whole in LLVM's language."""
+            """The linked module's LLVM IR."""
             super()._optimize_final_module()
             return str(self.get_llvm_str())
 
         def _optimize_final_module(self) -> None:
-            """Later."""
+            """Nothing: ``optimized_text`` does this."""
 
         def get_pointer_to_function(self, name: str) -> int:
-            """0, as for functions that have no wrapper."""
+            """0, as numba's library returns for functions without a wrapper."""
             self._ensure_finalized()
             return 0
 

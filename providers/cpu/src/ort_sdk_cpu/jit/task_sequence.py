@@ -1,8 +1,8 @@
-"""Tasks one after the other on one team of threads, which starts once and waits only where a task needs what others wrote.
+"""Sequences of tasks in one parallel region, with barriers only where a task reads what other threads wrote.
 
-A sequence is a row of words: their number of tasks and threads, where the flag is that stops the run, and before which task it
-stops (both 0 if it does not); for each task where its record is and whether the team waits for all its threads first; then the
-records. Most words stay; others are sums of numbers that are told for each shape.
+A sequence is an array of words. Header: number of tasks, number of threads, address of the stop flag, number of the task before
+which the run stops (both 0 if it does not). Per task: offset of its record, and whether a barrier comes before it. Then the
+records. Most words are constant; others are sums of numbers that depend on the shapes of a run.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from .task import WORD, entry, float_word, start_of_teams, task_address, team_re
 __all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "TeamSequence", "Terms", "Word", "run_sequence"]
 
 Terms = tuple[tuple[Hashable, int], ...]
-"""A word that is a sum: names of numbers, and their factors."""
+"""A linear expression: (name of a number, factor) for each of its terms."""
 Word = int | float | Terms | HostArray | None
-"""A number, a sum, or an array whose address it is, 0 for None."""
+"""An integer, a float32, a linear expression, or the address of an array, 0 for None."""
 
 HEAD_WORDS, STEP_WORDS = 4, 2
-"""Words before the steps', and of a step before the records."""
+"""Words of the header, and of each task before the records."""
 _STOP = 2
-"""First of the words about stopping."""
+"""Index of the address of the stop flag, which the number of the task to stop before follows."""
 
 _RUN = """
 {declared}
 define void @run_sequence(ptr %head) {{
 entry:
-  %places = alloca [2 x ptr]
-  %second = getelementptr [2 x ptr], ptr %places, i64 0, i64 1
+  %results = alloca [2 x ptr]
+  %exception = getelementptr [2 x ptr], ptr %results, i64 0, i64 1
   {threads}
   %count = load i64, ptr %head
   %planned_at = getelementptr i8, ptr %head, i64 8
   %planned = load i64, ptr %planned_at
-  %is_other = icmp ne i64 %planned, %parts
+  %is_other = icmp ne i64 %planned, %threads
   %stop_at = getelementptr i8, ptr %head, i64 16
   %stop_address = load i64, ptr %stop_at
   %stop = inttoptr i64 %stop_address to ptr
   %end_at = getelementptr i8, ptr %head, i64 24
   %may_stop = icmp ne i64 %stop_address, 0
-  %leads = icmp eq i64 %part, 0
-  %looks = and i1 %may_stop, %leads
+  %leads = icmp eq i64 %thread, 0
+  %checks = and i1 %may_stop, %leads
   br label %step
 step:
   %i = phi i64 [ 0, %entry ], [ %next, %run ]
@@ -61,63 +61,66 @@ step:
 ready:
   %words = mul i64 %i, 16
   %from = add i64 %words, 32
-  %where_at = getelementptr i8, ptr %head, i64 %from
-  %flag_at = getelementptr i8, ptr %where_at, i64 8
-  %where = load i64, ptr %where_at
+  %offset_at = getelementptr i8, ptr %head, i64 %from
+  %flag_at = getelementptr i8, ptr %offset_at, i64 8
+  %offset = load i64, ptr %offset_at
   %flag = load i64, ptr %flag_at
   %is_marked = icmp ne i64 %flag, 0
   %waits = or i1 %is_marked, %is_other
   br i1 %waits, label %wait, label %run
 wait:
   %number_of_step = add i64 %i, 1
-  br i1 %looks, label %look, label %meet
-look:
+  br i1 %checks, label %check, label %barrier
+check:
   %flag_set = load atomic i64, ptr %stop monotonic, align 8
   %stops = icmp ne i64 %flag_set, 0
-  br i1 %stops, label %tell, label %meet
-tell:
+  br i1 %stops, label %publish, label %barrier
+publish:
   store atomic i64 %number_of_step, ptr %end_at monotonic, align 8
-  br label %meet
-meet:
+  br label %barrier
+barrier:
   {wait}
   %end = load atomic i64, ptr %end_at monotonic, align 8
   %ends = icmp eq i64 %end, %number_of_step
   br i1 %ends, label %all, label %run
 run:
-  %record = getelementptr i8, ptr %head, i64 %where
+  %record = getelementptr i8, ptr %head, i64 %offset
   %code = load ptr, ptr %record
   %arguments = getelementptr i8, ptr %record, i64 8
   %address = ptrtoint ptr %arguments to i64
-  %status = call i32 %code(ptr %places, ptr %second, i64 %address, i64 %part, i64 %parts)
+  %status = call i32 %code(ptr %results, ptr %exception, i64 %address, i64 %thread, i64 %threads)
   %next = add i64 %i, 1
   br label %step
 all:
   ret void
 }}
 """
-"""The first thread looks at the flag and tells before which task all end: others may look later, when it has been set."""
-_ALONE = _RUN.format(declared="", threads="%part = add i64 0, 0\n  %parts = add i64 0, 1", wait="")
-_OF_A_TEAM = _RUN.format(
+"""Only the first thread reads the stop flag, and publishes before which task all threads end: others might read it after it was
+set, and leave a barrier that the first one waits at."""
+_SERIAL = _RUN.format(declared="", threads="%thread = add i64 0, 0\n  %threads = add i64 0, 1", wait="")
+_PARALLEL = _RUN.format(
     declared="declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()\ndeclare void @GOMP_barrier()",
     threads="""%number = call i32 @omp_get_thread_num()
   %team = call i32 @omp_get_num_threads()
-  %part = sext i32 %number to i64
-  %parts = sext i32 %team to i64""",
+  %thread = sext i32 %number to i64
+  %threads = sext i32 %team to i64""",
     wait="call void @GOMP_barrier()",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWords:
-    """A task and its arguments."""
+    """A task of a sequence, and its arguments."""
 
     module: str
+    """Name of the task's module, ``<family>.<name>``."""
     name: str
     words: Sequence[Word]
+    """Its arguments, in order."""
 
 
 class RecordSequence:
-    """The words of a sequence.
+    """The words of a sequence, as a template for the numbers of each run.
 
     Args:
         tasks: in order.
@@ -126,27 +129,27 @@ class RecordSequence:
     def __init__(self, tasks: Sequence[TaskWords]) -> None:
         self.count = len(tasks)
         words = [len(tasks), *[0] * (HEAD_WORDS - 1 + STEP_WORDS * len(tasks))]
-        places: list[tuple[int, int, int]] = []
+        terms: list[tuple[int, int, int]] = []
         self._names: dict[Hashable, int] = {}
-        """Name of a number → its place among all."""
+        """Name of a number → its index."""
         for index, task in enumerate(tasks):
             words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
             words.append(task_address(task.module, task.name))
             for word in task.words:
                 for name, factor in _factors(word).items() if isinstance(word, tuple) else ():
-                    places.append((len(words), self._names.setdefault(name, len(self._names)), factor))
+                    terms.append((len(words), self._names.setdefault(name, len(self._names)), factor))
                 words.append(_constant(word))
         self._words = np.array(words, np.int64)
-        self._places, self._sources, self._by = np.array(places, np.int64).reshape(-1, 3).T.copy()
-        """Words that numbers are added to, which ones, and times what."""
+        self._targets, self._sources, self._factors = np.array(terms, np.int64).reshape(-1, 3).T.copy()
+        """For each term, the index of its word, the index of its number, and its factor."""
 
     def filled(self, numbers: Mapping[Hashable, int], threads: int, waits: Sequence[bool]) -> HostArray:
-        """The words with some numbers added.
+        """The words for the numbers of a run.
 
         Args:
             numbers: by name.
-            threads: of the team for which ``waits`` is right; another one waits before every task.
-            waits: for each task, whether all threads have to be done with those before it.
+            threads: size of the team that ``waits`` is right for; a team of another size has a barrier before every task.
+            waits: for each task, whether a barrier comes before it.
         """
         words = self._words.copy()
         words[1] = threads
@@ -155,18 +158,25 @@ class RecordSequence:
         return words
 
     def add(self, words: HostArray, numbers: Iterable[tuple[Hashable, int]]) -> None:
-        """Add numbers, by name, to all words that they are part of: all at once, as each of NumPy's calls takes a microsecond."""
+        """Add numbers, times their factors, to the words that have them as terms.
+
+        All are added by three NumPy calls, since each takes about 1 us.
+
+        Args:
+            words: as ``filled`` returned them.
+            numbers: (name, number) pairs; those of other names are ignored.
+        """
         names = self._names
         values = [0] * len(names)
         for name, number in numbers:
-            place = names.get(name)
-            if place is not None:
-                values[place] += number
-        np.add.at(words, self._places, np.array(values, np.int64)[self._sources] * self._by)
+            index = names.get(name)
+            if index is not None:
+                values[index] += number
+        np.add.at(words, self._targets, np.array(values, np.int64)[self._sources] * self._factors)
 
 
 def _factors(word: Terms) -> dict[Hashable, int]:
-    """What each number of a sum is multiplied by: one that is there twice is added once."""
+    """The factor of each number in a linear expression, with equal names merged."""
     found: dict[Hashable, int] = {}
     for name, factor in word:
         found[name] = found.get(name, 0) + factor
@@ -180,10 +190,10 @@ def _constant(word: Word) -> int:
 
 
 class TeamSequence:
-    """Tasks that teams of the same size do one after the other, done by one team.
+    """Tasks on teams of the same size, joined into one parallel region with a barrier before each task.
 
     Args:
-        rows: that call them; their records stay where they are.
+        rows: of the tasks; their records are referred to, not copied.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -193,16 +203,20 @@ class TeamSequence:
         self._words[:HEAD_WORDS] = (len(rows), threads, 0, 0)
         self._words[HEAD_WORDS::STEP_WORDS] = [team_record(row) - head for row in rows]
         self._words[HEAD_WORDS + STEP_WORDS + 1 :: STEP_WORDS] = 1
-        self.row: Row = (rows[0][0], _of_a_team(), head, threads, 0, NO_BITS)
-        """Does all of them; as long as this object lives."""
+        self.row: Row = (rows[0][0], _parallel(), head, threads, 0, NO_BITS)
+        """The C function call that runs the sequence; valid as long as this object lives."""
 
     def watch(self, flag: int) -> None:
-        """Look at the flag at this address from now on, or at none (0)."""
+        """Set the address of the stop flag; 0 for none."""
         self._words[_STOP:HEAD_WORDS] = (flag, 0)
 
 
 def run_sequence(words: HostArray, threads: int) -> None:
-    """Do all tasks; returns when they are done.
+    """Run a sequence; returns when all tasks are done.
+
+    Args:
+        words: of the sequence, see ``RecordSequence.filled``.
+        threads: size of the team; one thread runs it where there is no OpenMP.
 
     Raises:
         Fail: the run was stopped.
@@ -210,18 +224,18 @@ def run_sequence(words: HostArray, threads: int) -> None:
     if current.address:
         words[_STOP:HEAD_WORDS] = (current.address, 0)
     if threads > 1 and libraries.has_openmp():
-        start_of_teams()(_of_a_team(), address_of(words), threads, 0)
+        start_of_teams()(_parallel(), address_of(words), threads, 0)
     else:
-        _alone()(address_of(words))
+        _serial()(address_of(words))
     if current.address:
         check_stopped()
 
 
 @functools.cache
-def _of_a_team() -> int:
-    return entry("run_sequence", _OF_A_TEAM)
+def _parallel() -> int:
+    return entry("run_sequence", _PARALLEL)
 
 
 @functools.cache
-def _alone() -> Callable[[int], Any]:
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_sequence", _ALONE))
+def _serial() -> Callable[[int], Any]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_sequence", _SERIAL))

@@ -1,1 +1,1 @@
-"""Linking and mapping of object files."""
+"""Linking of ELF object files into images, and mapping of images."""

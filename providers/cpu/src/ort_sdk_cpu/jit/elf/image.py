@@ -1,4 +1,4 @@
-"""Code and data at fixed places relative to each other, ready to be mapped."""
+"""Images: code and data at fixed offsets from each other, ready to be mapped."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ __all__ = ["Image", "LinkError", "Pointer", "can_link"]
 
 
 class LinkError(RuntimeException):
-    """An object file has what an image cannot have."""
+    """An object file cannot be linked into an image."""
 
 
 class Pointer(NamedTuple):
-    """A word of an image that holds an address."""
+    """A dynamic relocation: a word that is set to an address when the image is mapped."""
 
-    place: int
+    offset: int
+    """Of the word, from the start of the mapping."""
     addend: int
     symbol: str
-    """Function or variable of another library; empty for the start of the mapping."""
+    """Function or variable of another library that the addend is added to; empty for the start of the mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Code and data. Places count from the start of the mapping.
+    """Code and data. Offsets count from the start of the mapping.
 
     Args:
-        content: the bytes, from the ``start`` given to the linker on.
-        entry: where the function asked for is.
-        writable: from where on pages must be writable; a multiple of the page size, or the image's end if none must be.
-        pointers: what must be written there before the code runs.
+        content: the bytes, from the linker's ``start`` on.
+        entry: offset of the function that was linked.
+        writable: offset from which on pages must be writable: a multiple of the page size, or the image's end if none must be.
+        pointers: words that must be set before the code runs.
     """
 
     content: bytes
@@ -43,5 +44,5 @@ class Image:
 
 
 def can_link() -> bool:
-    """Whether object files of this machine can be linked."""
+    """Whether this machine's object files can be linked: on x86-64 Linux."""
     return sys.platform == "linux" and platform.machine() == "x86_64"

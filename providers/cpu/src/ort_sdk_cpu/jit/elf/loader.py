@@ -1,7 +1,7 @@
-"""Maps images from files: pages that stay as they are there belong to all processes that use them.
+"""Maps images from files: read-only pages are shared by all processes that map the file.
 
 A file is a header, the image, and one line of text for each of the image's pointers. The header is a digest over the file's
-name and all that follows, and what is needed to load it.
+name and all that follows, a format identifier, and the image's offsets.
 """
 
 from __future__ import annotations
@@ -22,29 +22,38 @@ from .image import Image, LinkError
 
 __all__ = ["HEADER_BYTES", "map_content", "map_file", "written"]
 
-_FORM = b"image-1\0"
-_SIZES = struct.Struct("<8sIII")
-"""Form of the file, and places: of the function, of the first writable page, of the image's end."""
+_FORMAT = b"image-1\0"
+_HEADER = struct.Struct("<8sIII")
+"""Format identifier, and offsets of the function, of the first writable page, of the image's end."""
 HEADER_BYTES = 64
-"""The image starts behind them: code lies on lines of the cache as it does in the object file."""
+"""Bytes before the image: a cache line, so that code is aligned to cache lines as in the object file."""
 _FAILED = ctypes.c_void_p(-1).value
 
 
 def written(image: Image, name: str) -> bytes:
-    """Content of the file ``name``."""
-    sizes = _SIZES.pack(_FORM, image.entry, image.writable, HEADER_BYTES + len(image.content))
-    pointers = "".join(f"{pointer.place} {pointer.addend} {pointer.symbol}\n" for pointer in image.pointers)
-    rest = sizes.ljust(HEADER_BYTES - DIGEST_BYTES, b"\0") + image.content + pointers.encode()
-    return digest(name.encode(), rest) + rest
+    """Content of an image's file.
+
+    Args:
+        image: the image.
+        name: of the file.
+    """
+    header = _HEADER.pack(_FORMAT, image.entry, image.writable, HEADER_BYTES + len(image.content))
+    pointers = "".join(f"{pointer.offset} {pointer.addend} {pointer.symbol}\n" for pointer in image.pointers)
+    content = header.ljust(HEADER_BYTES - DIGEST_BYTES, b"\0") + image.content + pointers.encode()
+    return digest(name.encode(), content) + content
 
 
 def map_file(folder: Path, name: str) -> int | None:
-    """Map a file; returns the address of its function, or None if there is none that may be used, or a damaged or another one.
+    """Map an image's file; returns the address of its function, None if the file is missing, not trusted or damaged.
 
-    Where files of this folder may not be executed, its content is copied to memory that may be.
+    Where the file system does not allow executable mappings, the content is copied to anonymous memory.
+
+    Args:
+        folder: of the file.
+        name: of the file.
 
     Raises:
-        OSError: no memory may be executed.
+        OSError: the system does not allow executable memory.
         LinkError: no library has a function that the image calls.
     """
     file = open_kept(folder, name)
@@ -65,7 +74,7 @@ def map_file(folder: Path, name: str) -> int | None:
 
 
 def map_content(content: bytes, name: str) -> int | None:
-    """Copy a file's content to memory that may be executed; returns as :func:`map_file`."""
+    """Copy a file's content to executable memory; arguments, result and errors as for :func:`map_file`."""
     base = _map(len(content), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     ctypes.memmove(base, content, len(content))
     _protect(base, len(content), mmap.PROT_READ | mmap.PROT_EXEC)
@@ -73,40 +82,40 @@ def map_content(content: bytes, name: str) -> int | None:
 
 
 def _loaded(base: int, size: int, name: str) -> int | None:
-    """Check what was mapped and fill in its pointers; unmaps what is of no use."""
+    """Check a mapping and set its pointers; unmaps a damaged one and returns None."""
     content = memoryview((ctypes.c_char * size).from_address(base)).cast("B")
-    form, entry, writable, end = _SIZES.unpack_from(content, DIGEST_BYTES)
-    if form != _FORM or digest(name.encode(), content[DIGEST_BYTES:]) != bytes(content[:DIGEST_BYTES]):
+    found, entry, writable, end = _HEADER.unpack_from(content, DIGEST_BYTES)
+    if found != _FORMAT or digest(name.encode(), content[DIGEST_BYTES:]) != bytes(content[:DIGEST_BYTES]):
         content.release()
         _functions().munmap(base, size)
         return None
     pointers = bytes(content[end:]).decode()
     if pointers:
         _protect(base + writable, size - writable, mmap.PROT_READ | mmap.PROT_WRITE)
-        _fill(base, pointers)
+        _set_pointers(base, pointers)
     return base + int(entry)
 
 
-def _fill(base: int, pointers: str) -> None:
+def _set_pointers(base: int, pointers: str) -> None:
     for line in pointers.splitlines():
-        place, addend, symbol = line.split(" ")
-        origin = _address_of(symbol) if symbol else base
-        ctypes.c_uint64.from_address(base + int(place)).value = origin + int(addend)
+        offset, addend, symbol = line.split(" ")
+        origin = _symbol_address(symbol) if symbol else base
+        ctypes.c_uint64.from_address(base + int(offset)).value = origin + int(addend)
 
 
 @functools.cache
-def _address_of(symbol: str) -> int:
-    """Where a function of the C library or of OpenMP is."""
-    places = [None, libraries.OPENMP_FILE] if libraries.has_openmp() else [None]
-    for place in places:
-        function = getattr(ctypes.CDLL(place), symbol, None)
+def _symbol_address(symbol: str) -> int:
+    """Address of a function of the C library or of OpenMP."""
+    files = [None, libraries.OPENMP_FILE] if libraries.has_openmp() else [None]
+    for file in files:
+        function = getattr(ctypes.CDLL(file), symbol, None)
         if function is not None:
             return ctypes.cast(function, ctypes.c_void_p).value or 0
     raise LinkError(f"compiled code calls {symbol!r}, which none of this process's libraries has")
 
 
 class _Functions:
-    """The system's functions for memory."""
+    """The C library's functions for mappings."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Object files of the compiler, in ELF's 64-bit little-endian format (System V ABI)."""
+"""Reads LLVM's object files, in ELF's 64-bit little-endian format (System V ABI)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class _Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the file that belongs into memory.
+    """A section that is loaded into memory.
 
     Args:
-        number: in the file.
+        number: index in the file.
         data: its bytes.
-        alignment: its address must be a multiple of it.
-        is_code: whether it is executed.
-        is_writable: whether it is written to, if only while it is loaded.
-        is_of_threads: whether each thread has one.
+        alignment: in bytes.
+        is_code: whether it is executable.
+        is_writable: whether it is written to, be it only while it is loaded.
+        is_of_threads: whether it has thread-local variables.
     """
 
     number: int
@@ -51,16 +51,16 @@ class Section:
 
 
 class Symbol(NamedTuple):
-    """A place that has a name."""
+    """A named offset in a section."""
 
     name: str
     section: int
-    """Its section's number; 0 for a place of another library; numbers of no section for constants and common variables."""
+    """Its section's number; 0 for an undefined symbol, of another library; reserved numbers for absolute and common symbols."""
     offset: int
 
 
 class Relocation(NamedTuple):
-    """A place whose content depends on where a symbol is."""
+    """A word of a section that depends on the address of a symbol."""
 
     section: int
     offset: int
@@ -70,13 +70,13 @@ class Relocation(NamedTuple):
 
 
 class ObjectFile:
-    """What is in an object file.
+    """Sections, symbols and relocations of an object file.
 
     Args:
-        code: the file.
+        code: content of the file.
 
     Raises:
-        ValueError: it is of another format.
+        ValueError: the file is not of ELF's 64-bit little-endian format.
     """
 
     def __init__(self, code: bytes) -> None:
@@ -88,7 +88,7 @@ class ObjectFile:
 
     @cached_property
     def sections(self) -> list[Section]:
-        """Those that belong into memory; not tables for unwinding the stack."""
+        """Sections that are loaded into memory, without tables for stack unwinding."""
         return [
             self._section(number, header)
             for number, header in enumerate(self._headers)
@@ -110,12 +110,12 @@ class ObjectFile:
         rows = _SYMBOL.iter_unpack(self._code[table.offset : table.offset + table.size])
         return [Symbol(self._text(names + name), section, value) for name, _, _, section, value, _ in rows]
 
-    def _text(self, place: int) -> str:
-        return self._code[place : self._code.index(b"\0", place)].decode()
+    def _text(self, offset: int) -> str:
+        return self._code[offset : self._code.index(b"\0", offset)].decode()
 
     @cached_property
     def relocations(self) -> list[Relocation]:
-        """Those of the sections that belong into memory."""
+        """Relocations of the sections that are loaded into memory."""
         kept = {section.number for section in self.sections}
         return [
             Relocation(table.info, offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)

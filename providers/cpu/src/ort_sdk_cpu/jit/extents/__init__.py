@@ -1,1 +1,1 @@
-"""What tasks touch, and the check of arrays against it."""
+"""Extents of tasks: the memory that a task accesses at each address, and the check of arrays against it."""

@@ -1,4 +1,4 @@
-"""The one place where arrays are checked against what a task declares."""
+"""Checks the memory of arrays against the extents that tasks declare."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .declaration import CONTIGUOUS, WRITEABLE, Declaration, Extent, declaration
 __all__ = ["Bounds", "Memory", "Quick", "check_words", "checked_words", "memory_of", "quick_extents"]
 
 Quick = tuple[tuple[int, int, int, Extent], ...]
-"""For each address its position, the least bytes of a contiguous array there, the flags it has to have, and the extent."""
+"""For each address (position, least bytes of a contiguous array, NumPy flags that it must have, extent)."""
 Memory = tuple[int, int, bool]
-"""Bytes before and behind an address, and whether they may be written."""
+"""(bytes before an address, bytes from it on, whether they are writable)."""
 
 _span = functools.lru_cache(maxsize=1024)(byte_span)
 
 
 def memory_of(array: HostArray) -> Memory:
-    """What is known of an array's memory."""
+    """The memory of an array around the address of its first element."""
     flags = array.flags.num
     if flags & CONTIGUOUS:
         return 0, array.nbytes, bool(flags & WRITEABLE)
@@ -31,50 +31,55 @@ def memory_of(array: HostArray) -> Memory:
     return -low, high, bool(flags & WRITEABLE)
 
 
-def _fault(declaration: Declaration, extent: Extent, there: str) -> ExtentError:
+def _fault(declaration: Declaration, extent: Extent, found: str) -> ExtentError:
     wanted = f"{extent.behind} bytes from its address on" + (f" and {extent.before} before" if extent.before else "")
     verb = "writes" if extent.is_written else "reads"
     return ExtentError(
         f"The compiled task {declaration.name} {verb} {wanted} at its argument {declaration.names[extent.position]!r}, "
-        f"but {there}. It was not started. This is a fault of the kernel that starts it."
+        f"but {found}. It was not started. This is a bug of the kernel that starts it; please report it."
     )
 
 
 def _check(declaration: Declaration, extent: Extent, memory: Memory) -> None:
     before, behind, is_writeable = memory
     if extent.before > before or extent.behind > behind:
-        raise _fault(declaration, extent, f"there are {behind} bytes, and {before} before")
+        raise _fault(declaration, extent, f"there are {behind} bytes from it on and {before} before")
     if extent.is_written and not is_writeable and extent.behind:
         raise _fault(declaration, extent, "the array there is read-only")
 
 
 class Bounds:
-    """What a task's call touches with arguments that stay, and what is known of the memory at its addresses.
+    """Checks of a task's call: its extents for the current arguments, and the memory at its addresses.
 
     Args:
         declaration: the task's.
-        words: its arguments; addresses count for nothing.
-        parts: threads at most.
+        words: its arguments; values of addresses are ignored.
+        threads: number of threads at most.
     """
 
-    __slots__ = ("_declaration", "_extents", "_memory", "_parts", "_words", "is_checked")
+    __slots__ = ("_declaration", "_extents", "_memory", "_threads", "_words", "is_checked")
 
-    def __init__(self, declaration: Declaration, words: list[Any], parts: int) -> None:
-        self._declaration, self._words, self._parts = declaration, words, parts
+    def __init__(self, declaration: Declaration, words: list[Any], threads: int) -> None:
+        self._declaration, self._words, self._threads = declaration, words, threads
         self._extents: dict[int, tuple[int, int, Extent]] = {}
-        """Position → least bytes, flags and extent, once all was checked."""
+        """Position → (least bytes, flags, extent); empty unless ``is_checked``."""
         self._memory: dict[int, Memory] = {}
         self.is_checked = False
-        """Whether all was checked with the arguments there are."""
+        """Whether the current arguments were checked."""
 
     def point(self, position: int, array: HostArray | None, offset: int = 0) -> None:
-        """An argument is an array's address, so many bytes on; 0 for None.
+        """Record the array at an address.
+
+        Args:
+            position: of the argument.
+            array: the array; None for an address of 0.
+            offset: bytes from the array's first element to the address.
 
         Raises:
-            ExtentError: all was checked, and the task would reach outside of this array.
+            ExtentError: the call was checked, and the task would access memory outside of this array.
         """
         if array is None:
-            self._forget(position)
+            self._clear(position)
             return
         found = self._extents.get(position)
         if found is not None and not offset:
@@ -83,29 +88,37 @@ class Bounds:
                 self._memory[position] = (0, nbytes, bool(flags & WRITEABLE))
                 return
         before, behind, is_writeable = memory_of(array)
-        self.tell(position, (before + offset, behind - offset, is_writeable))
+        self.set_memory(position, (before + offset, behind - offset, is_writeable))
 
-    def _forget(self, position: int) -> None:
+    def _clear(self, position: int) -> None:
         self._memory.pop(position, None)
-        self._decide(position, 0)
+        self._set_given(position, 0)
         found = self._extents.get(position)
         if found is not None and not found[2].may_be_none:
             raise _fault(self._declaration, found[2], "there is no array")
 
-    def tell(self, position: int, memory: Memory) -> None:
-        """The same for memory that something is known of."""
+    def set_memory(self, position: int, memory: Memory) -> None:
+        """Record the memory at an address.
+
+        Args:
+            position: of the argument.
+            memory: around the address.
+
+        Raises:
+            ExtentError: the call was checked, and the task would access memory outside of this.
+        """
         self._memory[position] = memory
-        self._decide(position, 1)
+        self._set_given(position, 1)
         found = self._extents.get(position)
         if found is not None:
             _check(self._declaration, found[2], memory)
 
-    def _decide(self, position: int, is_given: int) -> None:
+    def _set_given(self, position: int, is_given: int) -> None:
         if position in self._declaration.deciding:
             self.change(position, is_given)
 
     def change(self, position: int, value: int) -> None:
-        """An argument is another number; of an address, whether there is one: all has to be checked again."""
+        """Record an argument's new value, for an address whether it is given; the call has to be checked again if it differs."""
         before = self._words[position]
         if before is not value and (type(before) is not int or before != value):
             self._words[position] = value
@@ -113,20 +126,20 @@ class Bounds:
             self.is_checked = False
 
     def is_address(self, position: int) -> bool:
-        """Whether an argument is one."""
+        """Whether an argument is an address."""
         return position in self._declaration.pointers
 
     def check(self, addresses: Sequence[int], *, may_lack_some: bool = False) -> None:
-        """Look at all that is known.
+        """Check all addresses.
 
         Args:
             addresses: the record's words.
-            may_lack_some: whether addresses that are 0 are pointed at later.
+            may_lack_some: whether addresses that are 0 are pointed later.
 
         Raises:
-            ExtentError: the task would reach outside of an array, or at an address of which nothing is known.
+            ExtentError: the task would access memory outside of an array, or at an address without a known array.
         """
-        extents = self._declaration.extents(self._words, self._parts)
+        extents = self._declaration.extents(self._words, self._threads)
         for extent in extents:
             if addresses[extent.position] or not may_lack_some:
                 _check_at(self._declaration, extent, addresses[extent.position], self._memory.get(extent.position))
@@ -136,62 +149,68 @@ class Bounds:
 
 def _check_at(declaration: Declaration, extent: Extent, address: int, memory: Memory | None) -> None:
     if address and memory is None and extent.behind:
-        raise _fault(declaration, extent, "nothing is known of the memory there")
+        raise _fault(declaration, extent, "the memory there is not known")
     if address and memory is not None:
         _check(declaration, extent, memory)
     if not address and not extent.may_be_none:
         raise _fault(declaration, extent, "its address is 0")
 
 
-def check_words(module: str, name: str, words: Sequence[Any], parts: int, memory: Mapping[int, Memory]) -> None:
-    """Check a task's arguments that others write into records.
+def check_words(module: str, name: str, words: Sequence[Any], threads: int, memory: Mapping[int, Memory]) -> None:
+    """Check the arguments of a task of a sequence.
 
     Args:
-        module: of ``compiled``.
-        name: the task's.
-        words: its arguments; addresses count by whether they are 0.
-        parts: threads at most.
-        memory: position of an address → what is known of the memory there.
+        module: name of the task's module, ``<family>.<name>``.
+        name: name of the task.
+        words: its arguments; of addresses only whether they are 0 matters.
+        threads: number of threads at most.
+        memory: position of an address → memory there.
 
     Raises:
-        ExtentError: it would reach outside of an array.
+        ExtentError: the task would access memory outside of an array.
     """
     declaration = declaration_of(module, name)
     if declaration is not None:
-        given = [1 if place in memory else word for place, word in enumerate(words)]
-        for extent in declaration.extents(given, parts):
+        given = [1 if position in memory else word for position, word in enumerate(words)]
+        for extent in declaration.extents(given, threads):
             _check_at(declaration, extent, given[extent.position], memory.get(extent.position))
 
 
-def quick_extents(declaration: Declaration, arguments: Sequence[Any], parts: int) -> Quick:
-    """What ``checked_words`` looks at, for the sizes among some arguments."""
-    extents = declaration.extents(arguments, parts)
+def quick_extents(declaration: Declaration, arguments: Sequence[Any], threads: int) -> Quick:
+    """The checks of ``checked_words`` for the sizes among some arguments.
+
+    Args:
+        declaration: the task's.
+        arguments: its arguments.
+        threads: number of threads at most.
+    """
+    extents = declaration.extents(arguments, threads)
     return tuple((extent.position, extent.least, extent.flags, extent) for extent in extents)
 
 
 def checked_words(declaration: Declaration, extents: Quick, arguments: Sequence[Any]) -> list[Any]:
-    """The words of a call: addresses in place of arrays, which are checked first.
+    """The words of a call: arguments with addresses in place of arrays, which are checked.
 
     Args:
         declaration: the task's.
-        extents: for its sizes.
+        extents: its checks, for the sizes among the arguments.
         arguments: arrays, None for none, and numbers.
 
     Raises:
-        ExtentError: the task would reach outside of an array.
+        ExtentError: the task would access memory outside of an array.
     """
     words = list(arguments)
     for position, least, flags, extent in extents:
         array = words[position]
         if array is None or type(array) is int:
             if array:
-                raise _fault(declaration, extent, "nothing is known of the memory there")
+                raise _fault(declaration, extent, "the memory there is not known")
             if not extent.may_be_none:
                 raise _fault(declaration, extent, "there is no array")
             words[position] = 0
             continue
-        head = array_header(array) if array_header_at is None else array_header_at(id(array) + OBJECT_HEADER_BYTES)
-        if array.nbytes < least or head.flags & flags != flags:
+        header = array_header(array) if array_header_at is None else array_header_at(id(array) + OBJECT_HEADER_BYTES)
+        if array.nbytes < least or header.flags & flags != flags:
             _check(declaration, extent, memory_of(array))
-        words[position] = head.address
+        words[position] = header.address
     return words

@@ -1,8 +1,7 @@
-"""Declarations: how many bytes a task reads or writes at each address it takes, as a function of its other arguments.
+"""Declarations: how many bytes a task accesses at each of its addresses, as a function of its other arguments.
 
-A declaration is a function with the task's arguments as its parameters, in the task's order and by name. Addresses are annotated
-``At``; for them it gets the argument's position, for all others the argument. It returns what is touched at each address. Sizes
-are Python's integers, so that no product of them overflows.
+A declaration is a function of the task's arguments, with positions in place of addresses; it yields an ``Extent`` for each
+address that is accessed. Sizes are Python integers, so that no product of them overflows.
 """
 
 from __future__ import annotations
@@ -40,46 +39,46 @@ At = NewType("At", int)
 
 
 class MayBeAt(int):
-    """The same of one on which it depends what is touched elsewhere."""
+    """Position of an address that may be 0 and that other extents depend on."""
 
     is_given: bool
     """Whether the address is not 0."""
 
     @classmethod
     def of(cls, position: int, *, is_given: bool) -> MayBeAt:
-        """A position."""
+        """The position of an argument, with whether it is given."""
         made = cls(position)
         made.is_given = is_given
         return made
 
 
 CONTIGUOUS, WRITEABLE = 0x1, 0x400
-"""NumPy's flags."""
+"""Bits of NumPy's flags."""
 _TOO_LARGE = 1 << 63
-"""More than any array's bytes: those that are needed before the address are looked at in full."""
+"""More bytes than any array has, so that an extent with bytes before the address never passes the quick check."""
 
 
 class Extent(NamedTuple):
-    """What a task touches at an address."""
+    """The bytes that a task accesses at an address."""
 
     position: int
-    """Of the address among the task's arguments."""
+    """Position of the address among the task's arguments."""
     behind: int
     """Bytes from the address on."""
     before: int = 0
-    """And before it."""
+    """Bytes before the address."""
     is_written: bool = False
     may_be_none: bool = False
-    """Whether the task looks whether the address is 0."""
+    """Whether the address may be 0, since the task tests it."""
 
     @property
     def least(self) -> int:
-        """Bytes that a contiguous array has to have, so that nothing else of it need be looked at."""
+        """Bytes from which on a contiguous array with ``flags`` is large enough, without a look at its strides."""
         return _TOO_LARGE if self.before else self.behind
 
     @property
     def flags(self) -> int:
-        """NumPy's flags that it has to have then."""
+        """NumPy flags that an array must have to be checked by its bytes alone."""
         return CONTIGUOUS | (WRITEABLE if self.is_written else 0) if self.behind else 0
 
 
@@ -87,59 +86,85 @@ Extents = Iterable[Extent]
 
 
 def reads(at: int, nbytes: int) -> Extent:
-    """The task reads bytes from the address on."""
+    """The task reads bytes from an address on.
+
+    Args:
+        at: position of the address.
+        nbytes: how many; 0 or less for none.
+    """
     return Extent(at, nbytes)
 
 
 def given(at: int, nbytes: int) -> Extent:
-    """It reads them unless the address is 0."""
+    """The task reads bytes from an address on, unless it is 0.
+
+    Args:
+        at: position of the address.
+        nbytes: how many.
+    """
     return Extent(at, nbytes, may_be_none=True)
 
 
 def writes(at: int, nbytes: int, *, may_be_none: bool = False) -> Extent:
-    """It writes them, and may read what it wrote."""
+    """The task writes bytes from an address on, and may read them.
+
+    Args:
+        at: position of the address.
+        nbytes: how many.
+        may_be_none: whether the address may be 0.
+    """
     return Extent(at, nbytes, is_written=True, may_be_none=may_be_none)
 
 
 def works(at: int, nbytes: int) -> Extent:
-    """It uses them as working memory."""
+    """The task uses bytes from an address on as workspace.
+
+    Args:
+        at: position of the address.
+        nbytes: how many.
+    """
     return Extent(at, nbytes, is_written=True)
 
 
 def reaches(
     at: int,
     sizes: Iterable[int],
-    steps: Iterable[int],
+    strides: Iterable[int],
     itemsize: int,
     *,
     offset: int = 0,
     is_written: bool = False,
     may_be_none: bool = False,
 ) -> Extent:
-    """It touches elements at fixed steps, which may be negative.
+    """The task accesses the elements of a strided array.
 
     Args:
-        at: address of the first one, or of so many bytes before it.
-        sizes: how many along each axis; nothing is touched if one is not above 0.
-        steps: bytes from one to the next along each.
-        itemsize: bytes that are touched at each.
-        offset: bytes from the address to the first one.
-        is_written: whether they are written.
-        may_be_none: whether the task looks whether the address is 0.
+        at: position of the address.
+        sizes: of the axes; no element is accessed if one of them is not positive.
+        strides: bytes from one element to the next along each axis; may be negative.
+        itemsize: bytes of an element.
+        offset: bytes from the address to the first element.
+        is_written: whether the elements are written.
+        may_be_none: whether the address may be 0.
     """
     low = high = 0
-    for size, step in zip(sizes, steps, strict=True):
+    for size, stride in zip(sizes, strides, strict=True):
         if size <= 0:
             return Extent(at, 0, 0, is_written, may_be_none)
-        if step < 0:
-            low -= (size - 1) * step
+        if stride < 0:
+            low -= (size - 1) * stride
         else:
-            high += (size - 1) * step
+            high += (size - 1) * stride
     return Extent(at, max(0, offset + high + itemsize), max(0, low - offset), is_written, may_be_none)
 
 
 def at_most(name: str, count: int, most: int) -> None:
-    """Refuse what working memory has no room for.
+    """Require a count that fits into a task's fixed-size buffers.
+
+    Args:
+        name: what is counted, for the message.
+        count: how many there are.
+        most: how many fit.
 
     Raises:
         ExtentError: there are more.
@@ -149,10 +174,13 @@ def at_most(name: str, count: int, most: int) -> None:
 
 
 def whole_vectors(*sizes: int) -> None:
-    """Refuse sizes of rows that a task reads and writes by whole vectors only.
+    """Require sizes that are multiples of a vector, of rows that a task accesses without a remainder loop.
+
+    Args:
+        sizes: in elements.
 
     Raises:
-        ExtentError: one is no multiple of 16 elements.
+        ExtentError: one is not a multiple of 16.
     """
     for size in sizes:
         if size % 16:
@@ -160,25 +188,25 @@ def whole_vectors(*sizes: int) -> None:
 
 
 KEPT_SIZES = 1024
-"""Combinations of sizes of which a declaration keeps what is touched."""
-_TAKES_MORE = 0x04
-"""Python's flag of functions with ``*``."""
+"""Combinations of sizes whose extents are cached."""
+_HAS_VARARGS = 0x04
+"""``inspect.CO_VARARGS``."""
 
 
 class Declaration:
-    """What a task touches.
+    """The extents of a task as a function of its arguments.
 
     Args:
         name: of the task, for messages.
         names: of its arguments.
         pointers: positions of those that are addresses.
-        function: from all arguments, positions in place of addresses, what is touched; and from the number of threads by the name
-            ``threads`` if it depends on that.
-        deciding: positions of addresses of which it counts whether they are 0.
-        kinds: ``q`` for each argument that is an address or an integer, ``f`` for each float32; empty where launches say so.
+        function: from all arguments, with positions in place of addresses, the extents; with a keyword parameter ``threads`` if
+            they depend on the number of threads.
+        deciding: positions of addresses on which it depends, whether they are 0, what the extents are.
+        kinds: ``q`` for each argument that is an address or an integer, ``f`` for each float32; empty if launches pass them.
         has_threads: whether the function takes the number of threads.
-        has_tail: whether it depends on arguments that have no name.
-        least_words: arguments that the task has at least; 0 for as many as there are names.
+        has_tail: whether extents depend on arguments that have no name.
+        least_words: least number of arguments; 0 for as many as there are names.
     """
 
     __slots__ = (
@@ -216,20 +244,20 @@ class Declaration:
 
     @classmethod
     def of_function(cls, name: str, function: Callable[..., Extents], words: int = 0) -> Declaration:
-        """The declaration that a function with the task's arguments as its parameters makes.
+        """The declaration that is a function of the task's arguments.
 
         Args:
             name: of the task.
-            function: see the module; with a parameter ``parts`` by name if what is touched depends on the number of threads.
-            words: arguments that the task has at least; 0 for as many as the function names.
+            function: the function; with a keyword parameter ``parts`` if the extents depend on the number of threads.
+            words: least number of arguments; 0 for as many as the function has parameters.
         """
         code, annotations = function.__code__, function.__annotations__
         names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
         has_parts = bool(code.co_kwonlyargcount)
-        takes_more = bool(code.co_flags & _TAKES_MORE)
-        has_tail = takes_more and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
-        pointers = tuple(place for place, each in enumerate(names) if annotations.get(each) in {"At", "MayBeAt"})
-        deciding = tuple(place for place in pointers if annotations[names[place]] == "MayBeAt")
+        has_varargs = bool(code.co_flags & _HAS_VARARGS)
+        has_tail = has_varargs and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
+        pointers = tuple(position for position, each in enumerate(names) if annotations.get(each) in {"At", "MayBeAt"})
+        deciding = tuple(position for position in pointers if annotations[names[position]] == "MayBeAt")
 
         def extents(*arguments: Any, **threads: int) -> Extents:
             return function(*arguments, parts=threads["threads"]) if has_parts else function(*arguments)
@@ -243,20 +271,27 @@ class Declaration:
         )
 
     def key_of(self, count: int) -> Callable[[Sequence[Any]], Any]:
-        """From so many arguments those that are no addresses and on which it depends what is touched."""
-        last = count if self._has_tail else len(self.names)
-        places = [place for place in range(last) if place not in self.pointers]
-        sizes: Callable[[Sequence[Any]], Any] = operator.itemgetter(*places) if places else _no_sizes
-        if not self.deciding:
-            return sizes
-        return lambda words: (sizes(words), *[_is_given(words[place]) for place in self.deciding])
-
-    def extents(self, words: Sequence[Any], threads: int) -> tuple[Extent, ...]:
-        """What is touched with some arguments, by so many threads: an extent for each address, in order.
+        """A function from the arguments to the key that their extents are cached by.
 
         Args:
-            words: all arguments in order; addresses count for nothing.
-            threads: at most.
+            count: number of arguments.
+        """
+        last = count if self._has_tail else len(self.names)
+        positions = [position for position in range(last) if position not in self.pointers]
+        sizes: Callable[[Sequence[Any]], Any] = operator.itemgetter(*positions) if positions else _no_sizes
+        if not self.deciding:
+            return sizes
+        return lambda words: (sizes(words), *[_is_given(words[position]) for position in self.deciding])
+
+    def extents(self, words: Sequence[Any], threads: int) -> tuple[Extent, ...]:
+        """The extents for some arguments: one for each address, in order.
+
+        Args:
+            words: all arguments, in order; values of addresses are ignored.
+            threads: number of threads at most.
+
+        Raises:
+            ExtentError: the task does not support such sizes, or takes more arguments.
         """
         get = self._keys.get(len(words))
         if get is None:
@@ -273,33 +308,33 @@ class Declaration:
         if len(words) < self._least_words:
             raise ExtentError(f"The compiled task {self.name} takes {self._least_words} arguments and was given {len(words)}.")
         arguments = list(words)
-        for place in self.pointers:
-            is_deciding = place in self.deciding
-            arguments[place] = MayBeAt.of(place, is_given=_is_given(words[place])) if is_deciding else place
+        for position in self.pointers:
+            is_deciding = position in self.deciding
+            arguments[position] = MayBeAt.of(position, is_given=_is_given(words[position])) if is_deciding else position
         found = self._function(*arguments, threads=threads) if self._has_threads else self._function(*arguments)
-        touched = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
-        return tuple(touched.get(place) or Extent(place, 0, may_be_none=True) for place in self.pointers)
+        accessed = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
+        return tuple(accessed.get(position) or Extent(position, 0, may_be_none=True) for position in self.pointers)
 
 
 def _is_given(word: Any) -> bool:
-    """Whether there is an array, or an address that is not 0."""
+    """Whether an argument is an array, or an address that is not 0."""
     return word is not None and (not isinstance(word, int) or word != 0)
 
 
 def _no_sizes(_arguments: Sequence[Any]) -> None:
-    """Of a task whose extents are always the same."""
+    """The key of a task whose extents are always the same."""
 
 
 _declared: dict[tuple[str, str], Declaration] = {}
 
 
 def declares(module: str, *names: str, words: int = 0) -> Callable[[Callable[..., Extents]], Callable[..., Extents]]:
-    """Decorator of the function that says what tasks of a module touch.
+    """Decorator that declares a function as the extents of tasks.
 
     Args:
         module: name of the tasks' module.
-        names: of tasks, which all take the same arguments.
-        words: how many the tasks take at least; 0 for as many as the function names.
+        names: of tasks with the same arguments.
+        words: least number of arguments; 0 for as many as the function has parameters.
     """
 
     def declare(function: Callable[..., Extents]) -> Callable[..., Extents]:
@@ -311,28 +346,28 @@ def declares(module: str, *names: str, words: int = 0) -> Callable[[Callable[...
 
 
 def declare_task(module: str, name: str, declaration: Declaration) -> None:
-    """Say what a task touches."""
+    """Register a task's declaration."""
     _declared[module, name] = declaration
 
 
 def declaration_of(module: str, name: str) -> Declaration | None:
     """A task's declaration; None if it has none."""
     found = _declared.get((module, name))
-    if found is None and module not in _looked_at:
+    if found is None and module not in _imported:
         family = arguments_module(module) if "." in module else FAMILIES.get(module)
         if family is not None:
-            # Another thread may be half through it: then this waits, and none takes the task for one without a declaration.
+            # The module is marked after the import: another thread that imports it now would find no declaration yet.
             importlib.import_module(f"ort_sdk_cpu.{family}")
-        _looked_at.add(module)
+        _imported.add(module)
         found = _declared.get((module, name))
     return found
 
 
-_looked_at: set[str] = set()
+_imported: set[str] = set()
 
 
 def arguments_module(module: str) -> str:
-    """Where the classes of arguments of a module's tasks are, below ``ort_sdk_cpu``."""
+    """Module, below ``ort_sdk_cpu``, of the classes of arguments of a module's tasks."""
     family, _, name = module.rpartition(".")
     return f"{family}.arguments.{name}"
 

@@ -1,4 +1,4 @@
-"""Sizes that compiled code has for the instruction set it is made for."""
+"""Sizes of elements, vectors, register tiles and panels of compiled code, which depend on the instruction set."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 __all__ = ["FLOAT", "INT64", "LANES", "VECTOR", "float_tile", "panel_bytes", "panel_width", "panels_of", "whole"]
 
 FLOAT, INT64 = 4, 8
+"""Bytes of an element."""
 VECTOR, LANES = 64, 16
-"""Bytes and float32 numbers of a vector."""
+"""Bytes of a vector, and its float32 elements."""
 
 
 @functools.cache
 def float_tile() -> tuple[int, int]:
-    """Rows of a tile of float32 sums, and vectors of one."""
+    """(rows, vectors per row) of the register tile of float32 accumulators: 24 of 32 registers, or 12 of 16 with 256-bit ones."""
     return (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 
 
 @functools.cache
 def panel_width() -> int:
-    """Columns of a panel of float32 weights."""
+    """Columns of a packed panel of float32 weights."""
     return LANES * float_tile()[1]
 
 
 @functools.cache
 def panel_bytes() -> int:
-    """Of a row of a panel."""
+    """Bytes of a row of a packed panel of float32 weights."""
     return panel_width() * FLOAT
 
 
 def panels_of(columns: int) -> int:
-    """How many panels hold so many columns."""
+    """Number of panels that a number of columns needs."""
     return -(-columns // panel_width())
 
 
 def whole(count: int, unit: int = LANES) -> int:
-    """The least multiple of a unit that is not below a count."""
+    """``count`` rounded up to a multiple of ``unit``."""
     return -(-count // unit) * unit

@@ -1,0 +1,237 @@
+"""Machine code of tasks: declared by a decorator, compiled by numba once per machine, then loaded from the cache folder.
+
+A task is a function ``task(args, thread, threads)`` in a family's folder ``compiled``, made of the operations of
+``ort_sdk_cpu.simd``. ``args`` is the address of its arguments, 8 bytes each. Loaded tasks run without numba, which takes longer
+to import than most models take to run. Threads are OpenMP's, which oneDNN uses, too.
+
+A record is the address of a task's code, followed by its arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.contention import expect_teams
+from ort_sdk_cpu.platform.cpu_features import instruction_set, processor
+
+from .cache_folder import source_hash, tell_compiled
+from .code_store import code_address, is_kept
+from .digests import short_digest
+from .native_call import Row
+from .task_modules import TASK_MODULES
+
+__all__ = [
+    "WORD",
+    "Task",
+    "compiler_environment",
+    "entry",
+    "function_address",
+    "is_at_hand",
+    "loaded_code",
+    "run_checked",
+    "start_of_teams",
+    "task",
+    "task_address",
+    "team_record",
+]
+
+WORD = 8
+"""Bytes of a word of a record."""
+
+_PACKAGE = Path(__file__).parents[1]
+_IMPORTED = re.compile(rb"^from (?:\.(\w+)|ort_sdk_cpu\.([\w.]+\.(?:arguments|compiled)\.\w+)) import", re.MULTILINE)
+
+_ENTRIES = """
+{declared}
+define void @run_task(ptr %record) {{
+  %results = alloca [2 x ptr]
+  %code = load ptr, ptr %record
+  %arguments = getelementptr i8, ptr %record, i64 8
+  %address = ptrtoint ptr %arguments to i64
+  %exception = getelementptr [2 x ptr], ptr %results, i64 0, i64 1
+  {threads}
+  %status = call i32 %code(ptr %results, ptr %exception, i64 %address, i64 %thread, i64 %threads)
+  ret void
+}}
+"""
+"""Runs a record's task. In numba's calling convention pointers to the result and to the exception come before the arguments."""
+
+_CHECKED = """
+define i32 @run_checked(ptr %record) {
+  %results = alloca [2 x ptr]
+  %code = load ptr, ptr %record
+  %arguments = getelementptr i8, ptr %record, i64 8
+  %address = ptrtoint ptr %arguments to i64
+  %exception = getelementptr [2 x ptr], ptr %results, i64 0, i64 1
+  %status = call i32 %code(ptr %results, ptr %exception, i64 %address, i64 0, i64 1)
+  %failed = load i64, ptr %arguments
+  %narrow = trunc i64 %failed to i32
+  ret i32 %narrow
+}
+"""
+"""Runs a record's task on one thread and returns its first argument, which the task sets if it fails."""
+
+_SERIAL = _ENTRIES.format(declared="", threads="%thread = add i64 0, 0\n%threads = add i64 0, 1")
+_PARALLEL = _ENTRIES.format(
+    declared="declare i32 @omp_get_thread_num()\ndeclare i32 @omp_get_num_threads()",
+    threads="""%number = call i32 @omp_get_thread_num()
+  %count = call i32 @omp_get_num_threads()
+  %thread = sext i32 %number to i64
+  %threads = sext i32 %count to i64""",
+)
+
+
+class Task:
+    """A task's source.
+
+    Args:
+        function: ``function(args, thread, threads)``, whose first parameter is annotated with the class of its arguments.
+    """
+
+    def __init__(self, function: Callable[[Any, int, int], None]) -> None:
+        self.function = function
+        self.name = function.__name__
+
+    @property
+    def signature(self) -> Any:
+        """The task's signature for numba."""
+        from .argument_types import task_signature
+
+        first = self.function.__code__.co_varnames[0]
+        annotation = self.function.__annotations__[first]
+        if annotation == "int":
+            return "void(intp, intp, intp)"
+        return task_signature(annotation if isinstance(annotation, type) else self.function.__globals__[annotation])
+
+
+def task(function: Callable[[Any, int, int], None]) -> Task:
+    """Decorator that declares a task."""
+    return Task(function)
+
+
+def module_of(name: str) -> str:
+    """Module, below ``ort_sdk_cpu``, of the tasks that launches call ``<family>.<name>``."""
+    family, dot, own = name.rpartition(".")
+    return f"{family}.compiled.{own}" if dot else TASK_MODULES[name]
+
+
+@functools.cache
+def compiler_environment() -> str:
+    """Processor, instruction set and compiler that code depends on."""
+    return f"{processor()} {instruction_set()} numba {libraries.numba().version} llvmlite {libraries.version_of('llvmlite')}"
+
+
+class Code:
+    """Machine code of tasks in this process."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[tuple[str, str], int] = {}
+        self.serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_task", _SERIAL))
+        """``serial(record)`` runs a task on this thread."""
+
+    @functools.cached_property
+    def parallel(self) -> tuple[Callable[[int, int, int, int], None], int]:
+        """OpenMP's entry point of parallel regions, and the address of the function that runs a record's task in one."""
+        return start_of_teams(), entry("run_task", _PARALLEL)
+
+    def address(self, module: str, name: str) -> int:
+        """Address of a task's code, which is compiled if it is not cached."""
+        found = self._addresses.get((module, name))
+        if found is None:
+            found = code_address(_file_name(module, name), functools.partial(_built, module, name))
+            self._addresses[module, name] = found
+        return found
+
+
+def is_at_hand(module: str, name: str) -> bool:
+    """Whether a task costs little to load: this process runs compiled tasks anyway, or the task is in the cache folder."""
+    return bool(loaded_code.cache_info().currsize) or is_kept(_file_name(module, name))
+
+
+def _file_name(module: str, name: str) -> str:
+    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, *_sources(module_of(module)))}"
+
+
+def _sources(module: str) -> Iterator[bytes]:
+    """Sources that the code of a module's tasks depends on: its own, and those of compiled and arguments modules it imports."""
+    source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_bytes()
+    yield source
+    for sibling, other in _IMPORTED.findall(source):
+        yield from _sources(other.decode() or f"{module.rpartition('.')[0]}.{sibling.decode()}")
+
+
+@functools.cache
+def start_of_teams() -> Callable[[int, int, int, int], None]:
+    """OpenMP's entry point of parallel regions: ``start(function, argument, threads, 0)`` calls a C function on each thread."""
+    expect_teams()
+    run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
+    run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+    return run
+
+
+def task_address(module: str, name: str) -> int:
+    """Address of a task's code, which is compiled if it is not cached."""
+    return loaded_code().address(module, name)
+
+
+def team_record(row: Row) -> int:
+    """Address of the record of the task that a row runs on several threads; 0 if the row does something else."""
+    if not loaded_code.cache_info().currsize or "parallel" not in vars(loaded_code()):
+        return 0
+    start, run_task = loaded_code().parallel
+    return row[2] if row[:2] == (function_address(start), run_task) else 0
+
+
+def entry(symbol: str, text: str) -> int:
+    """Address of a function written in LLVM IR, which is compiled if it is not cached.
+
+    Args:
+        symbol: the function's name.
+        text: the module.
+    """
+    return code_address(f"{symbol}-{short_digest(compiler_environment(), text)}", lambda: (symbol, _emitted(text)))
+
+
+def _emitted(text: str) -> bytes:
+    from .llvm import emitted
+
+    return emitted(text)
+
+
+def _built(module: str, name: str) -> tuple[str, bytes]:
+    """Compile a task to its symbol and object file."""
+    from .llvm import emitted, know_openmp
+    from .numba_frontend import translated
+
+    start = time.perf_counter()
+    know_openmp()
+    made: Task = getattr(importlib.import_module(f"ort_sdk_cpu.{module_of(module)}"), name)
+    symbol, text = translated(made.function, made.signature)
+    object_file = emitted(text)
+    tell_compiled(name, time.perf_counter() - start)
+    return symbol, object_file
+
+
+@functools.cache
+def loaded_code() -> Code:
+    """The code of this process; created when the first task is loaded."""
+    return Code()
+
+
+@functools.cache
+def run_checked() -> int:
+    """Address of the C function that runs a record's task on one thread and returns the task's first argument."""
+    return entry("run_checked", _CHECKED)
+
+
+def function_address(function: Any) -> int:
+    """Address of a function that ``ctypes`` calls."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
