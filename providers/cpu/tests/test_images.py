@@ -223,7 +223,7 @@ def test_warm_processes_load_no_compiler(tmp_path):
     assert (first.returncode, warm.returncode) == (0, 0), first.stderr + warm.stderr
     assert "compiled CPU kernel 1, softmax" in first.stderr
     assert warm.stderr == ""
-    assert warm.stdout.strip() == "[('chain', 'r-xp'), ('rows', 'r-xp'), ('run', 'r-xp')] []"
+    assert warm.stdout.strip() == "[('chain', 'r-xp'), ('normalization.rows', 'r-xp'), ('run', 'r-xp')] []"
 
 
 def _is_free(path):

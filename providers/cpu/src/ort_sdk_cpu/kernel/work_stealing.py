@@ -1,4 +1,4 @@
-"""How the blocks of a task are divided into jobs that threads steal from each other, see ``simd.work_stealing``."""
+"""How the blocks of a task are divided into jobs that threads steal from each other, see ``simd.synchronization``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a task: words of 8 bytes, the last of which may be numbers."""
+"""Arguments of a task by position: words of 8 bytes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["argument", "number"]
 _WORD = 8
 
 
-def _place(builder: Any, record: Any, position: Any, llvm: Any) -> Any:
+def _load(builder: Any, record: Any, position: Any, llvm: Any) -> Any:
     offset = builder.mul(position, ir.Constant(record.type, _WORD))
     return builder.load(pointer(builder, builder.add(record, offset), llvm))
 
 
 @operation(types.intp, types.intp, types.intp)
 def argument(builder: Any, record: Any, position: Any) -> Any:
-    """Address or size at a position."""
-    return _place(builder, record, position, ir.IntType(64))
+    """Address or integer at a position."""
+    return _load(builder, record, position, ir.IntType(64))
 
 
 @operation(types.float32, types.intp, types.intp)
 def number(builder: Any, record: Any, position: Any) -> Any:
     """Float32 at a position."""
-    return _place(builder, record, position, F32)
+    return _load(builder, record, position, F32)

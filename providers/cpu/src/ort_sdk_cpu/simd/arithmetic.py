@@ -1,4 +1,4 @@
-"""Lane by lane: arithmetic of either type, bits of integers, conversions, sums over lanes."""
+"""Lane-wise arithmetic, comparisons, bit operations, conversions and reductions of vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .memory import splat
+from .memory import emit_lane_mask, splat
 from .vector_types import F32, I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "bit_xor",
     "differ",
     "divide",
+    "first_lanes",
     "fused_multiply_add",
     "maximum",
     "maximum_i32",
@@ -30,6 +31,7 @@ __all__ = [
     "reduce_max_bits",
     "round_to_even",
     "scale_by_power_of_two",
+    "select_less",
     "shift_left",
     "shift_right",
     "shift_right_signed",
@@ -136,21 +138,33 @@ def square_root(builder: Any, x: Any) -> Any:
 
 @operation(f32x16, f32x16)
 def round_to_even(builder: Any, x: Any) -> Any:
-    """The nearest whole number, of two the even one."""
+    """The nearest integer; the even one of two that are equally near."""
     return call(builder, "llvm.rint.v16f32", VF32, x)
 
 
 @operation(types.float32, types.float32)
 def power_of_two(builder: Any, x: Any) -> Any:
-    """The largest one that is not above x, which is positive: 0 for a number that is not normal, infinity for NaN."""
+    """The largest power of two that is not above a positive x: 0 for denormal numbers, infinity for infinity and NaN."""
     return builder.bitcast(builder.and_(builder.bitcast(x, I32), ir.Constant(I32, 0x7F800000)), F32)
 
 
 @operation(f32x16, f32x16, f32x16)
 def scale_by_power_of_two(builder: Any, x: Any, exponent: Any) -> Any:
-    """X * 2**exponent for whole exponents; x and the result must be normal numbers."""
+    """X * 2**exponent for integral exponents; x and the result must be normal numbers."""
     shifted = builder.shl(builder.fptosi(exponent, VI32), ir.Constant(VI32, [23] * LANES))
     return builder.bitcast(builder.add(builder.bitcast(x, VI32), shifted), VF32)
+
+
+@operation(f32x16, f32x16, types.intp)
+def first_lanes(builder: Any, x: Any, count: Any) -> Any:
+    """The first ``count`` lanes; zeros in the others."""
+    return builder.select(emit_lane_mask(builder, count), x, ir.Constant(VF32, None))
+
+
+@operation(f32x16, f32x16, f32x16, f32x16, f32x16)
+def select_less(builder: Any, x: Any, y: Any, found: Any, other: Any) -> Any:
+    """Lanes of ``found`` where x < y, of ``other`` elsewhere and where one of them is NaN."""
+    return builder.select(builder.fcmp_ordered("<", x, y), found, other)
 
 
 @operation(i32x16, i32x16, i32x16)
@@ -167,7 +181,7 @@ def bit_xor(builder: Any, x: Any, y: Any) -> Any:
 
 @operation(types.intp, i32x16, i32x16)
 def differ(builder: Any, x: Any, y: Any) -> Any:
-    """1 if any lane of one is not that of the other, else 0."""
+    """1 if any lanes of x and y differ, else 0."""
     bits = builder.bitcast(builder.icmp_unsigned("!=", x, y), ir.IntType(LANES))
     return builder.zext(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), ir.IntType(64))
 
@@ -180,25 +194,25 @@ def shift_left(builder: Any, x: Any, count: Any) -> Any:
 
 @operation(i32x16, i32x16, types.int32)
 def shift_right(builder: Any, x: Any, count: Any) -> Any:
-    """X >> count, count below 32, with zeros from above."""
+    """X >> count, count below 32, zero-extended."""
     return builder.lshr(x, splat(builder, count))
 
 
 @operation(i32x16, i32x16, types.int32)
 def shift_right_signed(builder: Any, x: Any, count: Any) -> Any:
-    """X >> count, count below 32, with the sign from above."""
+    """X >> count, count below 32, sign-extended."""
     return builder.ashr(x, splat(builder, count))
 
 
 @operation(f32x16, i32x16)
 def to_f32(builder: Any, x: Any) -> Any:
-    """Signed integers as float32."""
+    """Signed integers converted to float32."""
     return builder.sitofp(x, VF32)
 
 
 @operation(i32x16, f32x16)
 def to_i32(builder: Any, x: Any) -> Any:
-    """Float32 within int32's range as integers, rounded towards zero."""
+    """Float32 within int32's range converted to integers, rounded towards zero."""
     return builder.fptosi(x, VI32)
 
 
@@ -222,5 +236,5 @@ def reduce_max(builder: Any, x: Any) -> Any:
 
 @operation(types.float32, i32x16)
 def reduce_max_bits(builder: Any, x: Any) -> Any:
-    """The largest of 16 float32 without their signs, given as their bits: infinite or NaN if one of them is."""
+    """The largest of 16 non-negative float32, passed as their bit patterns; infinity or NaN if one of them is."""
     return builder.bitcast(call(builder, "llvm.vector.reduce.smax.v16i32", I32, x), F32)

@@ -1,4 +1,4 @@
-"""Matrices of float16 as float32: in panels, and as products with one row."""
+"""float16: loads that convert to float32, packing of panels, and GEMV with a float16 matrix."""
 
 from __future__ import annotations
 
@@ -28,56 +28,75 @@ from .vector_types import LANES, VF32, f32x16, operation
 __all__ = ["SPARE_BYTES", "columns_times_row", "load_f16", "load_f16_first", "rows_times_row", "widen_columns", "widen_rows"]
 
 SPARE_BYTES = 2048
-"""Working memory of ``widen_rows``."""
-_SUMS = 4096
-"""Columns of which sums are made at a time."""
+"""Bytes of workspace of ``widen_rows``: a block of 16x16 float32, and its transpose."""
+_BLOCK_COLUMNS = 4096
+"""Columns of ``columns_times_row`` per block: their sums take 16 KiB, which stay in L1."""
 _HALVES, _WORDS = ir.VectorType(ir.HalfType(), LANES), ir.VectorType(ir.IntType(16), LANES)
 
 
 @operation(f32x16, types.intp)
 def load_f16(builder: Any, address: Any) -> Any:
-    """16 float16."""
+    """16 float16, converted to float32."""
     return builder.fpext(emit_load(builder, address, _HALVES), VF32)
 
 
 @operation(f32x16, types.intp, types.intp)
 def load_f16_first(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` of 16 float16; zeros in the other lanes."""
+    """The first ``count`` of 16 float16, converted to float32; zeros in the other lanes."""
     words = emit_load_first(builder, address, count, _WORDS, "v16i16")
     return builder.fpext(builder.bitcast(words, _HALVES), VF32)
 
 
 @inner
-def widen_columns(b: int, b_row: int, steps: int, left: int, panel: int, width: int) -> None:
-    """Rows of a matrix as rows of a panel, zeros behind the last column; what is right of them is asked for."""
-    for step in range(steps):
-        place, target = b + step * b_row, panel + step * width * 4
-        prefetch_second(place + 4 * width + LAST_BYTE)
+def widen_columns(b: int, b_row: int, k: int, left: int, panel: int, width: int) -> None:
+    """Pack columns of a float16 matrix (k, n) into a float32 panel, and prefetch those of the next panel.
+
+    Args:
+        b: address of the first row's first column of the panel.
+        b_row: bytes from row to row.
+        k: number of rows.
+        left: columns from the first one on; missing ones are zeros in the panel.
+        panel: address of the panel (k, width).
+        width: columns of the panel, a multiple of 16.
+    """
+    for row in range(k):
+        source, target = b + row * b_row, panel + row * width * 4
+        prefetch_second(source + 4 * width + LAST_BYTE)
         for column in range(0, width, 16):
             if left - column >= 16:
-                store_f32(target + column * 4, load_f16(place + column * 2))
+                store_f32(target + column * 4, load_f16(source + column * 2))
             else:
-                store_f32(target + column * 4, load_f16_first(place + column * 2, left - column))
+                store_f32(target + column * 4, load_f16_first(source + column * 2, left - column))
 
 
 @inner
-def widen_rows(b: int, b_row: int, steps: int, left: int, panel: int, width: int, spare: int) -> None:
-    """Rows of a matrix as columns of a panel, of no use behind the last row; what is below them is asked for."""
+def widen_rows(b: int, b_row: int, k: int, left: int, panel: int, width: int, spare: int) -> None:
+    """Pack rows of a float16 matrix (n, k) as columns of a float32 panel, and prefetch those of the next panel.
+
+    Args:
+        b: address of the panel's first row.
+        b_row: bytes from row to row.
+        k: elements of a row.
+        left: rows from the first one on; missing ones are undefined in the panel.
+        panel: address of the panel (k, width).
+        width: columns of the panel, a multiple of 16.
+        spare: address of ``SPARE_BYTES`` bytes of workspace.
+    """
     for first in range(0, min(width, left), 16):
         count = min(16, left - first)
-        for step in range(0, steps, 16):
+        for element in range(0, k, 16):
             for row in range(count):
-                place = b + (first + row) * b_row + step * 2
-                prefetch_second(place + width * b_row + LAST_BYTE)
-                store_f32(spare + row * 64, load_f16_first(place, steps - step))
+                source = b + (first + row) * b_row + element * 2
+                prefetch_second(source + width * b_row + LAST_BYTE)
+                store_f32(spare + row * 64, load_f16_first(source, k - element))
             transpose_rows(spare, 64, count, 16, spare + 1024)
-            for index in range(min(16, steps - step)):
-                store_f32(panel + ((step + index) * width + first) * 4, load_f32(spare + 1024 + index * 64))
+            for index in range(min(16, k - element)):
+                store_f32(panel + ((element + index) * width + first) * 4, load_f32(spare + 1024 + index * 64))
 
 
 @inner
 def _add_row(a: int, b: int, columns: int, c: int, is_first: int) -> None:
-    """Add a number times a row to sums, or write it there."""
+    """Add ``a`` times a row of ``columns`` float16 to the sums at ``c``; the first row is written there."""
     factor = broadcast_f32(a)
     for column in range(0, columns, 16):
         left = columns - column
@@ -87,7 +106,7 @@ def _add_row(a: int, b: int, columns: int, c: int, is_first: int) -> None:
 
 @inner
 def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: int) -> None:
-    """The same for eight numbers and rows; of the columns, as many as fill vectors."""
+    """Add eight elements of ``a`` times eight rows to the sums at ``c``, of the columns that fill vectors."""
     p, q, r, s = broadcast_f32(a), broadcast_f32(a + 4), broadcast_f32(a + 8), broadcast_f32(a + 12)
     t, u, v, w = broadcast_f32(a + 16), broadcast_f32(a + 20), broadcast_f32(a + 24), broadcast_f32(a + 28)
     for column in range(0, columns // 16 * 16, 16):
@@ -108,36 +127,54 @@ def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: 
 
 @inner
 def columns_times_row(a: int, b: int, b_row: int, k: int, columns: int, c: int) -> None:
-    """Product of a row of ``k`` numbers and a matrix of so many rows, some columns at a time: their sums stay near the core."""
+    """GEMV with a float16 matrix (k, columns), in blocks of columns whose sums stay in L1.
+
+    Args:
+        a: address of the vector, ``k`` float32.
+        b: address of the matrix.
+        b_row: bytes from row to row of the matrix.
+        k: rows of the matrix.
+        columns: columns of the matrix.
+        c: address of the result, ``columns`` float32.
+    """
     whole = k // 8 * 8
-    for first in range(0, columns, _SUMS):
-        count, place, target = min(_SUMS, columns - first), b + first * 2, c + first * 4
+    for first in range(0, columns, _BLOCK_COLUMNS):
+        count, block, target = min(_BLOCK_COLUMNS, columns - first), b + first * 2, c + first * 4
         filled = count // 16 * 16
-        for step in range(0, whole, 8):
-            row = place + step * b_row
-            _add_eight_rows(a + step * 4, row, b_row, count, target, int(step == 0))
-            for index in range(8 if filled < count else 0):
+        for index in range(0, whole, 8):
+            rows = block + index * b_row
+            _add_eight_rows(a + index * 4, rows, b_row, count, target, int(index == 0))
+            for row in range(8 if filled < count else 0):
                 _add_row(
-                    a + (step + index) * 4,
-                    row + index * b_row + filled * 2,
+                    a + (index + row) * 4,
+                    rows + row * b_row + filled * 2,
                     count - filled,
                     target + filled * 4,
-                    int(step + index == 0),
+                    int(index + row == 0),
                 )
-        for step in range(whole, k):
-            _add_row(a + step * 4, place + step * b_row, count, target, int(step == 0))
+        for index in range(whole, k):
+            _add_row(a + index * 4, block + index * b_row, count, target, int(index == 0))
 
 
 @inner
 def rows_times_row(a: int, b: int, b_row: int, k: int, rows: int, c: int) -> None:
-    """Dot products of a row of ``k`` numbers with rows of a matrix."""
+    """GEMV with the transpose of a float16 matrix (rows, k): the dot products of a vector with its rows.
+
+    Args:
+        a: address of the vector, ``k`` float32.
+        b: address of the matrix.
+        b_row: bytes from row to row of the matrix.
+        k: columns of the matrix.
+        rows: rows of the matrix.
+        c: address of the result, ``rows`` float32.
+    """
     whole = k // 32 * 32
     for row in range(rows):
-        place, x, y = b + row * b_row, zero_f32(), zero_f32()
-        for step in range(0, whole, 32):
-            x = fused_multiply_add(load_f32(a + step * 4), load_f16(place + step * 2), x)
-            y = fused_multiply_add(load_f32(a + step * 4 + 64), load_f16(place + step * 2 + 32), y)
-        for step in range(whole, k, 16):
-            left = k - step
-            x = fused_multiply_add(load_f32_first(a + step * 4, left), load_f16_first(place + step * 2, left), x)
+        source, x, y = b + row * b_row, zero_f32(), zero_f32()
+        for index in range(0, whole, 32):
+            x = fused_multiply_add(load_f32(a + index * 4), load_f16(source + index * 2), x)
+            y = fused_multiply_add(load_f32(a + index * 4 + 64), load_f16(source + index * 2 + 32), y)
+        for index in range(whole, k, 16):
+            left = k - index
+            x = fused_multiply_add(load_f32_first(a + index * 4, left), load_f16_first(source + index * 2, left), x)
         write_f32(c + row * 4, reduce_add(add(x, y)))

@@ -1,4 +1,4 @@
-"""LLVM code that several operations consist of: loops with values, choices, addresses."""
+"""LLVM code that operations and micro-kernels share: loops, branches, addresses, prefetches."""
 
 from __future__ import annotations
 
@@ -21,21 +21,29 @@ __all__ = [
     "opaque",
 ]
 
-_READ, _WRITE, _KEEP, _KEEP_IN_SECOND, _DATA = (ir.Constant(I32, value) for value in (0, 1, 3, 2, 1))
+_READ, _WRITE, _L1, _L2, _DATA = (ir.Constant(I32, value) for value in (0, 1, 3, 2, 1))
+"""Operands of ``llvm.prefetch``: access, locality, kind of cache."""
 
 
 def constant(value: int) -> Any:
-    """An address, size or distance."""
+    """An int64 constant: an address, size or offset."""
     return ir.Constant(ir.IntType(64), value)
 
 
 def moved(builder: Any, address: Any, count: int, stride: Any) -> Any:
-    """An address some strides on."""
+    """LLVM code of ``address + count * stride``."""
     return address if not count else builder.add(address, builder.mul(stride, constant(count)))
 
 
 def emit_choice(builder: Any, value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
-    """One block of code for each value; nothing is done for others."""
+    """LLVM code of a switch.
+
+    Args:
+        builder: of LLVM code.
+        value: the value that is switched on; other values than ``cases`` do nothing.
+        cases: the values.
+        emit: emits the code of a case.
+    """
     done = builder.append_basic_block("tile.done")
     switch = builder.switch(value, done)
     for case in cases:
@@ -48,7 +56,17 @@ def emit_choice(builder: Any, value: Any, cases: Sequence[int], emit: Callable[[
 
 
 def emit_loop(builder: Any, initial: list[Any], count: Any, body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """``count`` times, at least once, ``body(index, values)``, which returns the next values; what they are at last."""
+    """LLVM code of a counted loop with loop-carried values, which runs at least once.
+
+    Args:
+        builder: of LLVM code.
+        initial: the values before the loop.
+        count: number of iterations, at least 1.
+        body: ``body(index, values)`` emits an iteration and returns the next values.
+
+    Returns:
+        The values after the loop.
+    """
     before, loop, done = builder.block, builder.append_basic_block("tile.loop"), builder.append_basic_block("tile.end")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -63,7 +81,17 @@ def emit_loop(builder: Any, initial: list[Any], count: Any, body: Callable[[Any,
 
 
 def emit_if(builder: Any, condition: Any, values: list[Any], body: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """``body(values)`` where the condition holds, else the values."""
+    """LLVM code of a conditional update of values.
+
+    Args:
+        builder: of LLVM code.
+        condition: whether the values are updated.
+        values: the values.
+        body: ``body(values)`` emits the update and returns the new values.
+
+    Returns:
+        The values after it.
+    """
     before = builder.block
     with builder.if_then(condition):
         found, after = body(values), builder.block
@@ -77,20 +105,27 @@ def emit_if(builder: Any, condition: Any, values: list[Any], body: Callable[[lis
 
 
 def opaque(builder: Any, value: Any) -> Any:
-    """The value, of which the compiler does not know where it is from: it would compute each address from another one."""
+    """The value, hidden from LLVM's optimizer by an empty ``asm``: it would derive addresses of rows from each other."""
     return builder.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", (value,), side_effect=False)
 
 
 def emit_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    """Rounded once where the machine does that in one instruction."""
+    """LLVM code of x * y + z, contracted to one instruction, which rounds once, where the machine has it."""
     return builder.fadd(builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
 
 
 def emit_multiply_add_read(builder: Any, address: Any, offset: int, vector: Any, total: Any) -> Any:
-    """AVX-512: a vector times one number of memory, added to a total, in one instruction, which reads the number each time.
+    """LLVM code of total + vector * (float32 in memory), by AVX-512's FMA with an embedded broadcast.
 
-    The compiler reads a number once that is used twice, by an instruction of its own. It is not told what is read: whoever writes
-    there has to do so in other loops.
+    LLVM would hoist the broadcast of a number that is used twice into an instruction and a register of its own. The ``asm`` does
+    not declare what it reads: the memory must not be written in the same loop.
+
+    Args:
+        builder: of LLVM code.
+        address: of the number, less the offset.
+        offset: in bytes.
+        vector: the factor.
+        total: the addend.
     """
     kinds = ir.FunctionType(total.type, [total.type, address.type, vector.type])
     text = f"vfmadd231ps {offset}($2){{1to16}}, $3, $0"
@@ -98,6 +133,13 @@ def emit_multiply_add_read(builder: Any, address: Any, offset: int, vector: Any,
 
 
 def emit_prefetch(builder: Any, address: Any, *, is_second: bool = False, is_written: bool = False) -> None:
-    """Ask for the cache line of an address, which need not be mapped; into the second cache only if ``is_second``."""
-    locality, use = _KEEP_IN_SECOND if is_second else _KEEP, _WRITE if is_written else _READ
+    """LLVM code of a prefetch of an address's cache line.
+
+    Args:
+        builder: of LLVM code.
+        address: need not be mapped.
+        is_second: into L2 only.
+        is_written: for writing.
+    """
+    locality, use = _L2 if is_second else _L1, _WRITE if is_written else _READ
     call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer(builder, address, I8), use, locality, _DATA)

@@ -1,4 +1,4 @@
-"""Functions of float32 vectors, within two units in the last place but where they say otherwise."""
+"""Elementary functions of float32 vectors, with errors up to 2 ulp."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .arithmetic import (
     multiply,
     round_to_even,
     scale_by_power_of_two,
+    select_less,
     splat_f32,
     subtract,
 )
-from .remainder import select_less
 
 __all__ = ["erf", "exp", "exp_of_negative", "expm1_of_negative", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
 
@@ -29,31 +29,33 @@ _F = np.float32
 _LOG2_E = _F(1.44269504)
 _MINUS_LN2_HIGH = _F(-0.693359375)
 _MINUS_LN2_LOW = _F(2.12194440e-4)
+"""-ln(2) as a sum, so that k ln(2) is subtracted without rounding (Cody and Waite, 1980; constants of Cephes)."""
 _ZERO, _HALF, _ONE, _TWO = _F(0), _F(0.5), _F(1), _F(2)
 
 _E2, _E3, _E4, _E5, _E6, _E7 = (_F(1 / divisor) for divisor in (2, 6, 24, 120, 720, 5040))
-"""Of the exponential's series, enough for arguments up to ln(2) / 2."""
+"""Coefficients of the exponential's Taylor series, which suffice for arguments up to ln(2) / 2."""
 
 _LOWEST = _F(-87.3)
-"""Below it the exponential is no normal number."""
+"""Least argument whose exponential is a normal number."""
 _EXP_LIMIT = _F(104)
+"""Arguments beyond it have an exponential of infinity or 0."""
 
 _P1, _P2, _P3, _P4, _P5 = (_F(number) for number in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647227))
-"""Of 2**r for r from -1/2 to 1/2: a minimax fit, as those below."""
+"""Coefficients of 2**r for r from -1/2 to 1/2: a minimax polynomial, as those below."""
 
 _NEAR = _F(1)
-"""Numbers below it are near zero: their error function is x + x * n(x * x), that of others 1 - 2**t(x)."""
+"""Below it erf(x) = x + x * n(x * x), from it on erf(x) = 1 - 2**t(x): n and t are polynomials."""
 _N0, _N1, _N2, _N3 = _F(0.128379166), _F(-0.37612626), _F(0.112835854), _F(-0.0268538147)
 _N4, _N5, _N6 = _F(0.0051883324), _F(-0.000801023096), _F(7.85397424e-05)
 _FAR = _F(4)
-"""Where the error function has long rounded to 1."""
+"""From about here on erf rounds to 1, and t(x) is not fitted."""
 _T0, _T1, _T2, _T3 = _F(-0.000822893926), _F(-1.62466562), _F(-0.923010588), _F(-0.146635696)
 _T4, _T5, _T6 = _F(0.0304602869), _F(-0.00398270134), _F(0.000240469366)
 
 _G1, _G2, _G3, _G4 = _F(-1.15110588), _F(-0.45920074), _F(-0.052519884), _F(0.00709253084)
 _G5, _G6, _G7 = _F(-0.000146876657), _F(-0.000193651576), _F(4.6604684e-05)
 _G8, _G9 = _F(-4.94849019e-06), _F(2.10082291e-07)
-"""The share of the normal distribution beyond x is 2**(g(x) - 1) up to 5.5, and at 10 it is nothing beside x."""
+"""The upper tail of the normal distribution is 2**(g(x) - 1) for x up to 5.5; at 10 it is negligible beside x."""
 _GELU_LIMIT = _F(10)
 
 _GELU_SLOPE = _F(2 * 0.79788456)
@@ -62,7 +64,7 @@ _GELU_CUBIC = _F(2 * 0.79788456 * 0.044715)
 
 @inner
 def _reduced(x: Any) -> Any:
-    """(whole k, r) with x = k ln 2 + r."""
+    """Argument reduction: (k, r) with x = k ln 2 + r, k an integer."""
     k = round_to_even(multiply(x, splat_f32(_LOG2_E)))
     r = fused_multiply_add(k, splat_f32(_MINUS_LN2_HIGH), x)
     return k, fused_multiply_add(k, splat_f32(_MINUS_LN2_LOW), r)
@@ -91,6 +93,7 @@ def exp_of_negative(x: Any) -> Any:
 def exp(x: Any) -> Any:
     """Exponential: infinite above 88.7, denormal numbers and 0 below -87.3; NaN stays."""
     k, r = _reduced(minimum(splat_f32(_EXP_LIMIT), maximum(splat_f32(-_EXP_LIMIT), x)))
+    # Scaled in two steps: 2**k itself overflows, or is denormal, at the ends of the range.
     half = round_to_even(multiply(k, splat_f32(_HALF)))
     first = scale_by_power_of_two(splat_f32(_ONE), half)
     second = scale_by_power_of_two(splat_f32(_ONE), subtract(k, half))
@@ -99,7 +102,7 @@ def exp(x: Any) -> Any:
 
 @inner
 def _expm1_clamped(x: Any) -> Any:
-    """exp(x) - 1 for x from -40 to 40, and its values there beyond."""
+    """exp(x) - 1 for x from -40 to 40; arguments beyond are clamped."""
     k, r = _reduced(minimum(splat_f32(_F(40)), maximum(splat_f32(_F(-40)), x)))
     power = scale_by_power_of_two(splat_f32(_ONE), k)
     return fused_multiply_add(_expm1_small(r), power, subtract(power, splat_f32(_ONE)))
@@ -163,20 +166,20 @@ def erf(x: Any) -> Any:
     p = fused_multiply_add(p, size, splat_f32(_T3))
     p = fused_multiply_add(p, size, splat_f32(_T2))
     p = fused_multiply_add(p, size, splat_f32(_T1))
-    rest = _power_of_two(fused_multiply_add(p, size, splat_f32(_T0)))
+    tail = _power_of_two(fused_multiply_add(p, size, splat_f32(_T0)))
     one = splat_f32(_ONE)
-    far = select_less(x, splat_f32(_ZERO), subtract(rest, one), subtract(one, rest))
+    far = select_less(x, splat_f32(_ZERO), subtract(tail, one), subtract(one, tail))
     return select_less(size, splat_f32(_NEAR), _erf_near(x), far)
 
 
 @inner
 def gelu(x: Any) -> Any:
-    """X * (1 + erf(x / sqrt 2)) / 2, as max(x, 0) - abs(x) * (share of the normal distribution beyond): nothing cancels.
+    """X * (1 + erf(x / sqrt 2)) / 2, as max(x, 0) - abs(x) * (upper tail of the normal distribution), without cancellation.
 
-    The maximum is a sum of halves, as minus infinity has no result.
+    max(x, 0) is computed as (abs(x) + x) / 2, so that minus infinity gives NaN as in the definition.
     """
-    whole, half = absolute(x), splat_f32(_HALF)
-    size = minimum(splat_f32(_GELU_LIMIT), whole)
+    magnitude, half = absolute(x), splat_f32(_HALF)
+    size = minimum(splat_f32(_GELU_LIMIT), magnitude)
     p = fused_multiply_add(splat_f32(_G9), size, splat_f32(_G8))
     p = fused_multiply_add(p, size, splat_f32(_G7))
     p = fused_multiply_add(p, size, splat_f32(_G6))
@@ -185,12 +188,12 @@ def gelu(x: Any) -> Any:
     p = fused_multiply_add(p, size, splat_f32(_G3))
     p = fused_multiply_add(p, size, splat_f32(_G2))
     p = fused_multiply_add(p, size, splat_f32(_G1))
-    beyond = _power_of_two(fused_multiply_add(p, size, splat_f32(-_ONE)))
-    return subtract(fused_multiply_add(whole, half, multiply(x, half)), multiply(size, beyond))
+    tail = _power_of_two(fused_multiply_add(p, size, splat_f32(-_ONE)))
+    return subtract(fused_multiply_add(magnitude, half, multiply(x, half)), multiply(size, tail))
 
 
 @inner
 def fast_gelu(x: Any) -> Any:
-    """Gelu approximated with tanh, as x / (1 + exp(-2 u)): nothing cancels where x is negative."""
+    """Gelu approximated with tanh, as x / (1 + exp(-2 u)), without cancellation for negative x."""
     slope = fused_multiply_add(multiply(x, x), splat_f32(_GELU_CUBIC), splat_f32(_GELU_SLOPE))
     return divide(x, add(splat_f32(_ONE), exp(multiply(subtract(splat_f32(_ZERO), x), slope))))

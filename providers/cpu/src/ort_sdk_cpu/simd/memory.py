@@ -1,4 +1,7 @@
-"""Vectors from and to memory. Addresses need not be aligned; a load or store of ``count`` lanes touches no byte of the others."""
+"""Loads and stores of vectors and scalars. Addresses need not be aligned; masked ones access no byte of the other lanes.
+
+A masked load or store takes a ``count`` and accesses the first ``count`` lanes: none below 1, all above 16.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from .vector_types import F32, I8, I32, LANES, VF32, VI32, call, f32x16, i32x16,
 __all__ = [
     "LAST_BYTE",
     "broadcast_f32",
+    "emit_lane_mask",
     "emit_load",
     "emit_load_first",
     "emit_store",
     "emit_store_first",
     "load_f32",
     "load_f32_first",
+    "load_f32_first_or",
+    "load_f32_steps",
     "load_i32",
     "load_i32_first",
     "load_u2_first",
@@ -46,7 +52,7 @@ __all__ = [
 
 _I8X16 = ir.VectorType(I8, LANES)
 LAST_BYTE = 63
-"""Of a vector that is asked for: where it lies in two cache lines, the first came with the vector before."""
+"""Offset to prefetch a vector at: where it spans two cache lines, the first line was prefetched with the vector before."""
 
 
 def emit_load(builder: Any, address: Any, llvm: Any) -> Any:
@@ -68,35 +74,44 @@ def splat(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(first, first, ir.Constant(VI32, [0] * LANES))
 
 
-def _mask(builder: Any, count: Any) -> Any:
+def emit_lane_mask(builder: Any, count: Any) -> Any:
+    """LLVM code of a mask of the first ``count`` of 16 lanes."""
     lanes = ir.Constant(VI32, list(range(LANES)))
     return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
 
 
 def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: str) -> Any:
-    """LLVM code of a load of the first lanes; ``suffix`` names the type in LLVM's function."""
-    rest = ir.Constant(llvm, None)
+    """LLVM code of a masked load, with zeros in the other lanes.
+
+    Args:
+        builder: of LLVM code.
+        address: of the first lane.
+        count: lanes to load.
+        llvm: type of the vector.
+        suffix: name of this type in LLVM's intrinsic functions.
+    """
+    zeros = ir.Constant(llvm, None)
     source = pointer(builder, address, llvm)
     name = f"llvm.masked.load.{suffix}.p0"
-    return call(builder, name, llvm, source, ir.Constant(I32, 1), _mask(builder, count), rest)
+    return call(builder, name, llvm, source, ir.Constant(I32, 1), emit_lane_mask(builder, count), zeros)
 
 
 def emit_store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
-    """LLVM code of a store of the first lanes.
+    """LLVM code of a masked store; arguments as for ``emit_load_first``.
 
-    Of lanes that were narrowed from 32 bits, LLVM (22.1, for AVX-512) stores the only one that a constant mask leaves as the
-    number that it was before: four bytes, whatever its type. So what says how many there are is none of its constants.
+    LLVM 22.1 miscompiles a masked store of lanes truncated from 32 bits for AVX-512 where a constant mask has one lane: it stores
+    all four bytes. So the count is made opaque to it.
     """
     if isinstance(value.type.element, ir.IntType) and value.type.element.width < I32.width:
         count = opaque(builder, count)
     target = pointer(builder, address, value.type)
     name = f"llvm.masked.store.{suffix}.p0"
-    call(builder, name, ir.VoidType(), value, target, ir.Constant(I32, 1), _mask(builder, count))
+    call(builder, name, ir.VoidType(), value, target, ir.Constant(I32, 1), emit_lane_mask(builder, count))
 
 
 @operation(i32x16, types.intp)
 def load_i32(builder: Any, address: Any) -> Any:
-    """64 bytes."""
+    """16 int32."""
     return emit_load(builder, address, VI32)
 
 
@@ -108,13 +123,13 @@ def load_f32(builder: Any, address: Any) -> Any:
 
 @operation(i32x16, types.intp)
 def load_u8(builder: Any, address: Any) -> Any:
-    """16 bytes as integers from 0 to 255."""
+    """16 uint8 as int32."""
     return builder.zext(emit_load(builder, address, _I8X16), VI32)
 
 
 @operation(i32x16, types.intp, types.intp)
 def load_i32_first(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` of 16 int32 (none below 1, all above 16); zeros in the other lanes."""
+    """The first ``count`` of 16 int32; zeros in the other lanes."""
     return emit_load_first(builder, address, count, VI32, "v16i32")
 
 
@@ -124,14 +139,35 @@ def load_f32_first(builder: Any, address: Any, count: Any) -> Any:
     return emit_load_first(builder, address, count, VF32, "v16f32")
 
 
+@operation(f32x16, types.intp, types.intp, f32x16)
+def load_f32_first_or(builder: Any, address: Any, count: Any, other: Any) -> Any:
+    """The first ``count`` of 16 float32; another vector's lanes in the others."""
+    source = pointer(builder, address, VF32)
+    name, one = "llvm.masked.load.v16f32.p0", ir.Constant(I32, 1)
+    return call(builder, name, VF32, source, one, emit_lane_mask(builder, count), other)
+
+
+@operation(f32x16, types.intp, types.intp, types.intp)
+def load_f32_steps(builder: Any, address: Any, stride: Any, count: Any) -> Any:
+    """The first ``count`` of 16 float32 that are ``stride`` bytes apart; the last of them in the other lanes."""
+    vector, one = ir.Constant(VF32, ir.Undefined), ir.Constant(count.type, 1)
+    last = builder.sub(count, one)
+    for lane in range(LANES):
+        index = ir.Constant(count.type, lane)
+        bounded = builder.select(builder.icmp_signed("<", index, last), index, last)
+        value = builder.load(pointer(builder, builder.add(address, builder.mul(bounded, stride)), F32))
+        vector = builder.insert_element(vector, value, ir.Constant(I32, lane))
+    return vector
+
+
 @operation(i32x16, types.intp, types.intp)
 def load_u8_first(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` of 16 bytes as integers; zeros in the other lanes."""
+    """The first ``count`` of 16 uint8 as int32; zeros in the other lanes."""
     return builder.zext(emit_load_first(builder, address, count, _I8X16, "v16i8"), VI32)
 
 
 def _load_codes_first(builder: Any, address: Any, count: Any, bits: int) -> Any:
-    """The first ``count`` of 16 packed codes, lowest bits first; codes behind them in their last byte are loaded, too."""
+    """The first ``count`` of 16 packed codes, lowest bits first; other codes of the last byte are loaded, too."""
     per_byte = 8 // bits
     llvm = ir.VectorType(I8, LANES // per_byte)
     lanes = ir.Constant(ir.VectorType(I32, LANES // per_byte), list(range(0, LANES, per_byte)))
@@ -147,13 +183,13 @@ def _load_codes_first(builder: Any, address: Any, count: Any, bits: int) -> Any:
 
 @operation(i32x16, types.intp, types.intp)
 def load_u4_first(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` of 16 integers of 4 bits, two to a byte, the low half first. Other lanes are of no use."""
+    """The first ``count`` of 16 uint4, two to a byte, the low one first, as int32; other lanes are undefined."""
     return _load_codes_first(builder, address, count, 4)
 
 
 @operation(i32x16, types.intp, types.intp)
 def load_u2_first(builder: Any, address: Any, count: Any) -> Any:
-    """The first ``count`` of 16 integers of 2 bits, four to a byte, the lowest first. Other lanes are of no use."""
+    """The first ``count`` of 16 uint2, four to a byte, the lowest first, as int32; other lanes are undefined."""
     return _load_codes_first(builder, address, count, 2)
 
 
@@ -171,31 +207,31 @@ def write_f32(builder: Any, address: Any, value: Any) -> None:
 
 @operation(types.intp, types.intp)
 def read_i32(builder: Any, address: Any) -> Any:
-    """One integer of 4 bytes."""
+    """One int32."""
     return builder.sext(emit_load(builder, address, I32), ir.IntType(64))
 
 
 @operation(types.none, types.intp, types.intp)
 def write_i32(builder: Any, address: Any, value: Any) -> None:
-    """Write the low 4 bytes."""
+    """Write the low 4 bytes of an integer."""
     emit_store(builder, address, builder.trunc(value, I32))
 
 
 @operation(types.intp, types.intp)
 def read_u8(builder: Any, address: Any) -> Any:
-    """One byte, without a sign."""
+    """One uint8."""
     return builder.zext(emit_load(builder, address, I8), ir.IntType(64))
 
 
 @operation(types.none, types.intp, types.intp)
 def write_i8(builder: Any, address: Any, value: Any) -> None:
-    """Write the low byte."""
+    """Write the low byte of an integer."""
     emit_store(builder, address, builder.trunc(value, I8))
 
 
 @operation(types.intp, types.intp)
 def read_i64(builder: Any, address: Any) -> Any:
-    """One integer of 8 bytes."""
+    """One int64."""
     return emit_load(builder, address, ir.IntType(64))
 
 
@@ -213,7 +249,7 @@ def write_f64(builder: Any, address: Any, value: Any) -> None:
 
 @operation(types.none, types.intp, types.intp)
 def write_i64(builder: Any, address: Any, value: Any) -> None:
-    """Write one integer of 8 bytes."""
+    """Write one int64."""
     emit_store(builder, address, value)
 
 
@@ -231,13 +267,13 @@ def store_f32(builder: Any, address: Any, value: Any) -> None:
 
 @operation(types.none, types.intp, i32x16)
 def store_i32(builder: Any, address: Any, value: Any) -> None:
-    """Write 64 bytes."""
+    """Write 16 int32."""
     emit_store(builder, address, value)
 
 
 @operation(types.none, types.intp, i32x16)
 def store_i8(builder: Any, address: Any, value: Any) -> None:
-    """Write the low byte of each lane: 16 bytes."""
+    """Write the low byte of each of 16 lanes."""
     emit_store(builder, address, builder.trunc(value, _I8X16))
 
 
@@ -249,11 +285,11 @@ def store_f32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
 
 @operation(types.none, types.intp)
 def prefetch(builder: Any, address: Any) -> None:
-    """Ask for the cache line of an address, which need not be mapped."""
+    """Prefetch the cache line of an address, which need not be mapped, into L1."""
     emit_prefetch(builder, address)
 
 
 @operation(types.none, types.intp)
 def prefetch_second(builder: Any, address: Any) -> None:
-    """The same, long before it is read: into the second cache only, as the first one would not keep it so long."""
+    """Prefetch a cache line that is read much later into L2: L1 would evict it before."""
     emit_prefetch(builder, address, is_second=True)

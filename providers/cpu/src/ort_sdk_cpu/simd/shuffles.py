@@ -1,4 +1,4 @@
-"""Lanes in another order."""
+"""Shuffles: permutations of lanes, and the transposes and lookups that consist of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ __all__ = [
 ]
 
 _QUARTER = 4
+"""Lanes of 128 bits: shuffles within them are cheaper than across."""
 _HALF = 8
+"""Lanes of 256 bits."""
 
 
 def _shuffle(builder: Any, x: Any, y: Any, lanes: list[int]) -> Any:
@@ -49,7 +51,7 @@ def odd_lanes(builder: Any, x: Any, y: Any) -> Any:
     return _shuffle(builder, x, y, list(range(1, 2 * LANES, 2)))
 
 
-def _bytes_by_two(builder: Any, x: Any, y: Any, start: int) -> Any:
+def _every_other_byte(builder: Any, x: Any, y: Any, start: int) -> Any:
     count = 4 * LANES
     llvm = ir.VectorType(ir.IntType(8), count)
     lanes = list(range(start, 2 * count, 2))
@@ -59,13 +61,13 @@ def _bytes_by_two(builder: Any, x: Any, y: Any, start: int) -> Any:
 @operation(i32x16, i32x16, i32x16)
 def even_bytes(builder: Any, x: Any, y: Any) -> Any:
     """Bytes 0, 2, ... 62 of x, then of y."""
-    return _bytes_by_two(builder, x, y, 0)
+    return _every_other_byte(builder, x, y, 0)
 
 
 @operation(i32x16, i32x16, i32x16)
 def odd_bytes(builder: Any, x: Any, y: Any) -> Any:
     """Bytes 1, 3, ... 63 of x, then of y."""
-    return _bytes_by_two(builder, x, y, 1)
+    return _every_other_byte(builder, x, y, 1)
 
 
 @lanewise(2)
@@ -80,7 +82,7 @@ def interleave_high(builder: Any, x: Any, y: Any) -> Any:
     return _shuffle(builder, x, y, [lane for unit in range(_HALF, LANES) for lane in (unit, LANES + unit)])
 
 
-def _by_two(vectors: list[Any]) -> list[tuple[Any, Any]]:
+def _pairs(vectors: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(vectors[::2], vectors[1::2], strict=True))
 
 
@@ -89,14 +91,14 @@ def _quarters(numbers: list[int]) -> list[int]:
 
 
 def emit_transpose_quarters(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Four vectors as a matrix of quarters, transposed."""
+    """LLVM code of the transpose of four vectors as a 4x4 matrix of 128-bit quarters."""
     even, odd = _quarters([0, 2, 4, 6]), _quarters([1, 3, 5, 7])
-    first, second = ([_shuffle(builder, x, y, part) for x, y in _by_two(vectors)] for part in (even, odd))
-    return [_shuffle(builder, x, y, part) for part in (even, odd) for x, y in (first, second)]
+    first, second = ([_shuffle(builder, x, y, lanes) for x, y in _pairs(vectors)] for lanes in (even, odd))
+    return [_shuffle(builder, x, y, lanes) for lanes in (even, odd) for x, y in (first, second)]
 
 
 def _within_quarters(builder: Any, x: Any, y: Any, size: int, start: int) -> Any:
-    """Of each 16 bytes of x and y, the low (start 0) or high half of their ``size``-byte units, x's and y's in turns."""
+    """Interleave the low (start 0) or high (start 1) halves of each 16 bytes of x and y, in units of ``size`` bytes."""
     units = 16 // size
     first = [quarter * units + start * units // 2 + unit for quarter in range(4) for unit in range(units // 2)]
     lanes = [lane for unit in first for lane in (unit, 4 * units + unit)]
@@ -105,46 +107,50 @@ def _within_quarters(builder: Any, x: Any, y: Any, size: int, start: int) -> Any
 
 
 def emit_interleave(builder: Any, vectors: list[Any], size: int) -> list[Any]:
-    """Units of ``size`` bytes of four vectors, in turns, within each quarter: four vectors, the i-th with the i-th of them."""
-    pairs = [_within_quarters(builder, x, y, size, half) for half in (0, 1) for x, y in _by_two(vectors)]
-    return [_within_quarters(builder, x, y, 2 * size, half) for x, y in _by_two(pairs) for half in (0, 1)]
+    """LLVM code that interleaves units of ``size`` bytes of four vectors within each 128-bit quarter.
+
+    Returns:
+        Four vectors, the i-th with the i-th four units of each quarter.
+    """
+    pairs = [_within_quarters(builder, x, y, size, half) for half in (0, 1) for x, y in _pairs(vectors)]
+    return [_within_quarters(builder, x, y, 2 * size, half) for x, y in _pairs(pairs) for half in (0, 1)]
 
 
 def emit_lane_sums(builder: Any, vectors: list[Any]) -> Any:
-    """The sum of the lanes of each of 16 vectors of float32, as one vector."""
+    """LLVM code of a vector with the sums of the lanes of each of 16 vectors of float32."""
     for size in (4, 8):
-        halves = [[_within_quarters(builder, x, y, size, half) for half in (0, 1)] for x, y in _by_two(vectors)]
+        halves = [[_within_quarters(builder, x, y, size, half) for half in (0, 1)] for x, y in _pairs(vectors)]
         vectors = [builder.fadd(*[builder.bitcast(half, VF32) for half in pair]) for pair in halves]
     first, second, third, fourth = emit_transpose_quarters(builder, vectors)
     return builder.fadd(builder.fadd(first, second), builder.fadd(third, fourth))
 
 
 def row_address(builder: Any, address: Any, stride: Any, row: int, rows: Any) -> Any:
-    """Address of a row, or of the last there is."""
+    """LLVM code of the address of a row, clamped to the last of ``rows``."""
     index, last = ir.Constant(rows.type, row), builder.sub(rows, ir.Constant(rows.type, 1))
     return builder.add(address, builder.mul(stride, builder.select(builder.icmp_signed("<", index, rows), index, last)))
 
 
 @operation(types.none, types.intp, types.intp, types.intp, types.intp, types.intp)
 def transpose_rows(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any) -> None:
-    """Write the transpose of 16 rows of 16 4-byte elements.
+    """Write the transpose of up to 16 rows of up to 16 4-byte elements.
 
     Args:
         builder: of LLVM code.
         address: of the first row.
         stride: bytes from row to row.
-        rows: how many there are, at least one; the last stands for the others.
-        count: elements there are in a row; zeros stand for the others.
-        target: 16 vectors, one for each column.
+        rows: number of rows, at least one; the last is repeated up to 16.
+        count: elements of a row; missing ones are zeros.
+        target: address of 16 vectors, one for each column.
     """
     for index, vector in enumerate(emit_transpose(builder, address, stride, rows, count)):
         emit_store(builder, builder.add(target, ir.Constant(target.type, 64 * index)), vector)
 
 
 def emit_transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any) -> list[Any]:
-    """LLVM code of ``transpose_rows`` without the stores."""
-    places = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
-    loaded = [emit_load_first(builder, place, count, VI32, "v16i32") for place in places]
+    """LLVM code of ``transpose_rows`` without the stores; returns the columns."""
+    addresses = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
+    loaded = [emit_load_first(builder, each, count, VI32, "v16i32") for each in addresses]
     groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
     columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
     return [columns[lane % 4][lane // 4] for lane in range(LANES)]
@@ -152,7 +158,7 @@ def emit_transpose(builder: Any, address: Any, stride: Any, rows: Any, count: An
 
 @operation(f32x16, f32x16, i32x16)
 def lookup(builder: Any, table: Any, index: Any) -> Any:
-    """The table's lane that the low four bits of each index name; other bits do not matter."""
+    """For each lane, the table's lane whose number is the low four bits of the index."""
     return emit_lookup(builder, table, index)
 
 
@@ -162,21 +168,22 @@ def emit_lookup(builder: Any, table: Any, index: Any) -> Any:
         return call(builder, "llvm.x86.avx512.permvar.sf.512", VF32, table, index)
     masked = builder.and_(index, ir.Constant(VI32, [LANES - 1] * LANES))
     if instruction_set() >= InstructionSet.AVX2:
-        return _lookup_in_halves(builder, table, masked)
+        return _lookup_avx2(builder, table, masked)
     value = ir.Constant(VF32, ir.Undefined)
     for lane in range(LANES):
-        place = builder.extract_element(masked, ir.Constant(I32, lane))
-        value = builder.insert_element(value, builder.extract_element(table, place), ir.Constant(I32, lane))
+        number = builder.extract_element(masked, ir.Constant(I32, lane))
+        value = builder.insert_element(value, builder.extract_element(table, number), ir.Constant(I32, lane))
     return value
 
 
-def _lookup_in_halves(builder: Any, table: Any, index: Any) -> Any:
+def _lookup_avx2(builder: Any, table: Any, index: Any) -> Any:
+    """Look both halves of the table up by vpermps, whose index has three bits, and select by the fourth."""
     low, high = (list(range(start, start + _HALF)) for start in (0, _HALF))
     tables = [_shuffle(builder, table, table, lanes) for lanes in (low, high)]
     halves = []
     for lanes in (low, high):
-        part = _shuffle(builder, index, index, lanes)
-        found = [call(builder, "llvm.x86.avx2.permps", half.type, half, part) for half in tables]
-        is_low = builder.icmp_unsigned("<", part, ir.Constant(part.type, [_HALF] * _HALF))
+        numbers = _shuffle(builder, index, index, lanes)
+        found = [call(builder, "llvm.x86.avx2.permps", half.type, half, numbers) for half in tables]
+        is_low = builder.icmp_unsigned("<", numbers, ir.Constant(numbers.type, [_HALF] * _HALF))
         halves.append(builder.select(is_low, *found))
     return _shuffle(builder, halves[0], halves[1], low + high)

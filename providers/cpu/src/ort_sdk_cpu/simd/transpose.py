@@ -1,4 +1,4 @@
-"""Matrices of packed integers or of 4-byte elements, transposed some rows at a time from one place in memory to another."""
+"""Rearrangement of matrices and sequences in memory: transposes of 4-byte elements and packed integers, (de)interleaving."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .memory import emit_load, emit_store, emit_store_first, splat
-from .shuffles import emit_interleave, emit_transpose
+from ort_sdk_cpu.jit.cache_folder import inner
+
+from .memory import emit_load, emit_store, emit_store_first, load_f32, splat, store_f32
+from .shuffles import emit_interleave, emit_transpose, even_lanes, interleave_high, interleave_low, odd_lanes
 from .vector_types import LANES, VI32, operation
 
-__all__ = ["MERGE_ROWS", "emit_store_columns_first", "transpose_elements", "transpose_merged"]
+__all__ = [
+    "MERGE_ROWS",
+    "deinterleave",
+    "emit_store_columns_first",
+    "interleave",
+    "transpose_elements",
+    "transpose_merged",
+]
 
 _ADDRESS = types.intp
 _GROUP = 4
-"""Bytes of a column that lie side by side when rows are merged."""
+"""Bytes of a column that are contiguous after rows are merged."""
 
 
 def _offset(builder: Any, address: Any, stride: Any, count: int) -> Any:
@@ -23,10 +32,10 @@ def _offset(builder: Any, address: Any, stride: Any, count: int) -> Any:
 
 
 def _rows(builder: Any, address: Any, stride: Any, rows: Any, flip: Any, count: int) -> list[Any]:
-    """The first 64 bytes of some rows, turned over; zeros for those missing."""
+    """The first 64 bytes of ``count`` rows, XORed with ``flip``; zeros for missing rows."""
     flips, none = splat(builder, flip), ir.Constant(VI32, None)
-    none_left = builder.icmp_signed("<=", rows, ir.Constant(rows.type, 0))
-    last = builder.select(none_left, ir.Constant(rows.type, 0), builder.sub(rows, ir.Constant(rows.type, 1)))
+    is_empty = builder.icmp_signed("<=", rows, ir.Constant(rows.type, 0))
+    last = builder.select(is_empty, ir.Constant(rows.type, 0), builder.sub(rows, ir.Constant(rows.type, 1)))
     found = []
     for row in range(count):
         is_there = builder.icmp_signed(">", rows, ir.Constant(rows.type, row))
@@ -37,12 +46,12 @@ def _rows(builder: Any, address: Any, stride: Any, rows: Any, flip: Any, count: 
 
 
 def _merged(builder: Any, rows: list[Any], position: int, bits: int) -> Any:
-    """Bytes of the elements at a position in the rows' bytes, the first row's lowest."""
+    """Bytes packed from the codes at one position in the bytes of several rows; the first row's code is the lowest."""
     mask = ir.Constant(VI32, [0x01010101 * ((1 << bits) - 1)] * LANES)
     total = ir.Constant(VI32, None)
-    for part, row in enumerate(rows):
+    for index, row in enumerate(rows):
         codes = builder.and_(builder.lshr(row, ir.Constant(VI32, [position * bits] * LANES)), mask)
-        total = builder.or_(total, builder.shl(codes, ir.Constant(VI32, [part * bits] * LANES)))
+        total = builder.or_(total, builder.shl(codes, ir.Constant(VI32, [index * bits] * LANES)))
     return total
 
 
@@ -63,24 +72,24 @@ def _merge(bits: int) -> Any:
 
 
 MERGE_ROWS = {bits: _merge(bits) for bits in (2, 4, 8)}
-"""``merge(address, stride, rows, flip, target)`` for codes of some bits: 64 bytes of rows of a matrix that is packed along them.
+"""Bits of a code → ``merge(address, stride, rows, flip, target)``, which repacks 64 bytes of each row along columns.
 
-Of the matrix, ``4 * planes`` rows that are ``stride`` bytes apart are read, where ``planes`` codes share a byte; zeros stand for
-those missing of ``rows``; the first must be there to be read, even if there is none. ``flip`` is turned over in each 4 bytes.
-The codes of a column become 4 bytes; for each position in a byte and ``i`` below 4, a vector of those of columns
-``16 * q + 4 * i + u`` (in lane ``4 * q + u``) goes to ``target``, 1024 bytes from one to the next.
+The codes of the matrix are packed along its rows, ``planes = 8 // bits`` to a byte. ``4 * planes`` rows that are ``stride`` bytes
+apart are read; those from ``rows`` on are zeros, but the first must be readable even if ``rows`` is 0. Each 4 bytes are XORed
+with ``flip``. The codes of a column become 4 bytes. For each position in a byte and each ``i`` below 4, a vector with those of
+column ``16 * q + 4 * i + u`` in lane ``4 * q + u`` is written to ``target``, 1024 bytes from one to the next.
 """
 
 
 @operation(types.none, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS)
 def transpose_merged(builder: Any, source: Any, target: Any, step: Any, count: Any) -> None:
-    """Write the columns of 16 merged groups of rows, each vector of columns behind the one before.
+    """Write the columns of 16 groups of merged rows.
 
     Args:
         builder: of LLVM code.
-        source: the vectors.
-        target: of the first column.
-        step: bytes from the place of a column to that of the next.
+        source: address of the 16 vectors.
+        target: address of the first column.
+        step: bytes from column to column.
         count: groups whose 4 bytes are written, from the first on.
     """
     number = ir.Constant(source.type, LANES)
@@ -91,7 +100,7 @@ def transpose_merged(builder: Any, source: Any, target: Any, step: Any, count: A
 
 @operation(types.none, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS)
 def transpose_elements(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any, step: Any) -> None:
-    """Write the transpose of a part of a matrix of 4-byte elements.
+    """Write the transpose of a block of a matrix of 4-byte elements.
 
     Args:
         builder: of LLVM code.
@@ -99,7 +108,7 @@ def transpose_elements(builder: Any, address: Any, stride: Any, rows: Any, count
         stride: bytes from row to row.
         rows: at least one; of more than 16, the first 16.
         count: elements of a row, at least one; of more than 16, the first 16.
-        target: of the first column.
+        target: address of the first column.
         step: bytes from column to column.
     """
     columns = emit_transpose(builder, address, stride, rows, count)
@@ -109,10 +118,60 @@ def transpose_elements(builder: Any, address: Any, stride: Any, rows: Any, count
 def emit_store_columns_first(
     builder: Any, columns: list[Any], rows: Any, count: Any, target: Any, step: Any, suffix: str
 ) -> None:
-    """LLVM code of a store of the first columns, of each the first rows; arguments as of ``transpose_elements``."""
+    """LLVM code of masked stores of the first ``count`` columns, of each the first ``rows``; as for ``transpose_elements``."""
     none = ir.Constant(rows.type, 0)
     for lane, vector in enumerate(columns):
         is_there = builder.icmp_signed(">", count, ir.Constant(count.type, lane))
-        # Where the system has given no memory yet, to write nothing takes hundreds of times as long.
-        place = builder.select(is_there, _offset(builder, target, step, lane), target)
-        emit_store_first(builder, place, vector, builder.select(is_there, rows, none), suffix)
+        # A masked store without lanes still takes hundreds of times as long on a page that is not mapped yet: it is moved to
+        # a column that is written.
+        column = builder.select(is_there, _offset(builder, target, step, lane), target)
+        emit_store_first(builder, column, vector, builder.select(is_there, rows, none), suffix)
+
+
+@inner
+def _evens_then_odds(source: int, target: int, vectors: int) -> None:
+    half = vectors // 2 * 64
+    for index in range(vectors // 2):
+        x, y = load_f32(source + index * 128), load_f32(source + index * 128 + 64)
+        store_f32(target + index * 64, even_lanes(x, y))
+        store_f32(target + half + index * 64, odd_lanes(x, y))
+
+
+@inner
+def _zip_halves(source: int, target: int, vectors: int) -> None:
+    half = vectors // 2 * 64
+    for index in range(vectors // 2):
+        x, y = load_f32(source + index * 64), load_f32(source + half + index * 64)
+        store_f32(target + index * 128, interleave_low(x, y))
+        store_f32(target + index * 128 + 64, interleave_high(x, y))
+
+
+@inner
+def deinterleave(source: int, target: int, spare: int, vectors: int, streams: int) -> int:
+    """Split a sequence of 4-byte elements into ``streams`` sequences: element i goes to stream i % streams.
+
+    Args:
+        source: address of the vectors, which are not changed.
+        target: address of a buffer of their size.
+        spare: address of a second one.
+        vectors: number of vectors, a power of two.
+        streams: a power of two, at most ``vectors``.
+
+    Returns:
+        Address of the result: source if streams is 1, else target or spare.
+    """
+    while streams > 1:
+        _evens_then_odds(source, target, vectors)
+        source, target, spare = target, spare, target
+        streams //= 2
+    return source
+
+
+@inner
+def interleave(source: int, target: int, spare: int, vectors: int, streams: int) -> int:
+    """The inverse of ``deinterleave``; arguments and result are the same."""
+    while streams > 1:
+        _zip_halves(source, target, vectors)
+        source, target, spare = target, spare, target
+        streams //= 2
+    return source

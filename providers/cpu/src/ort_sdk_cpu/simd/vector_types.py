@@ -1,4 +1,4 @@
-"""The vector types, and how an operation on them is declared."""
+"""Vector types of 16 lanes, and the decorators that declare operations on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LANES = 16
-"""Numbers in a vector: 512 bits; two or four registers on machines with shorter ones."""
+"""Lanes of a vector: 512 bits, which are two or four registers on machines with shorter ones."""
 
 I8, I32, F32 = ir.IntType(8), ir.IntType(32), ir.FloatType()
 VI32, VF32 = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
@@ -37,11 +37,11 @@ VI32, VF32 = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 
 
 class Vector(types.Type):  # type: ignore[misc]
-    """Numba's type of a vector.
+    """Numba type of a vector.
 
     Args:
         name: as shown in numba's messages.
-        llvm: its LLVM type.
+        llvm: the LLVM type.
     """
 
     def __init__(self, name: str, llvm: ir.VectorType) -> None:
@@ -66,14 +66,18 @@ def operation(result: Any, *operands: Any) -> Callable[[Emit], Any]:
     """Decorator that declares an operation of fixed types.
 
     Args:
-        result: numba type of what it returns; ``types.none`` for a store.
-        operands: numba types of what it takes. Scalars are converted to these, vectors must be of the type.
+        result: numba type of the result; ``types.none`` for a store.
+        operands: numba types of the operands. Scalars are converted to these, vectors must be of the type.
     """
     return lambda emit: _declare(emit, [result(*operands)])
 
 
 def lanewise(operand_count: int) -> Callable[[Emit], Any]:
-    """Decorator that declares an operation on vectors of either type, which returns the same type."""
+    """Decorator that declares an operation on vectors of one type, float32 or int32, which returns the same type.
+
+    Args:
+        operand_count: number of operands.
+    """
     return lambda emit: _declare(emit, [vector(*[vector] * operand_count) for vector in (f32x16, i32x16)])
 
 
@@ -82,9 +86,9 @@ def _declare(emit: Emit, signatures: list[Any]) -> Any:
         value = emit(builder, *values)
         return context.get_dummy_value() if signature.return_type == types.none else value
 
-    def infer(_context: Any, *given: Any) -> Any:
+    def infer(_context: Any, *found: Any) -> Any:
         for signature in signatures:
-            if len(given) == len(signature.args) and all(map(_accepts, signature.args, given)):
+            if len(found) == len(signature.args) and all(map(_accepts, signature.args, found)):
                 return signature, lower
         return None
 
@@ -96,16 +100,24 @@ def _declare(emit: Emit, signatures: list[Any]) -> Any:
     return intrinsic(infer)
 
 
-def _accepts(wanted: Any, given: Any) -> bool:
-    return wanted == given if isinstance(wanted, Vector) or isinstance(given, Vector) else isinstance(given, types.Number)
+def _accepts(wanted: Any, found: Any) -> bool:
+    return wanted == found if isinstance(wanted, Vector) or isinstance(found, Vector) else isinstance(found, types.Number)
 
 
 def pointer(builder: Any, address: Any, pointee: ir.Type) -> Any:
-    """An address as a pointer."""
+    """LLVM code that converts an address to a pointer."""
     return builder.inttoptr(address, pointee.as_pointer())
 
 
 def call(builder: Any, name: str, result: ir.Type, *values: Any, fastmath: tuple[str, ...] = ()) -> Any:
-    """Call of one of LLVM's own functions."""
+    """LLVM code of a call of an intrinsic or external function.
+
+    Args:
+        builder: of LLVM code.
+        name: of the function.
+        result: LLVM type of the result.
+        values: arguments.
+        fastmath: LLVM's fast-math flags.
+    """
     function_type = ir.FunctionType(result, [value.type for value in values])
     return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values, fastmath=fastmath)
