@@ -297,14 +297,14 @@ def test_kernels_are_compiled_once(tmp_path):
 
 @needs_numba
 def test_kernels_for_other_arguments_are_compiled_anew(tmp_path, monkeypatch):
-    from ort_sdk_cpu.jit import task
+    from ort_sdk_cpu.jit import task_code
 
     shutil.copytree(Path(ort_sdk_cpu.__file__).parent / "normalization", tmp_path / "normalization")
-    monkeypatch.setattr(task, "_PACKAGE", tmp_path)
-    before = task._file_name("normalization.rows", "softmax")
+    monkeypatch.setattr(task_code, "_PACKAGE", tmp_path)
+    before = task_code._file_name("normalization.rows", "softmax")
     arguments = tmp_path / "normalization" / "arguments" / "rows.py"
     arguments.write_text(arguments.read_text().replace("rows: int\n    width: int", "width: int\n    rows: int"))
-    assert task._file_name("normalization.rows", "softmax") != before
+    assert task_code._file_name("normalization.rows", "softmax") != before
 
 
 SESSION = """
