@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 from ort_sdk_cpu.conv.operators import KERNELS, kernel_class
-from ort_sdk_cpu.conv.select import ConvAlgorithm
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 

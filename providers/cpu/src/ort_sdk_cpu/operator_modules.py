@@ -80,7 +80,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "normalization.rows": {"": ("CumSum", "LogSoftmax", "LpNormalization", "ReduceLogSumExp", "Trilu")},
     "ml.svm": {"ai.onnx.ml": ("SVMClassifier", "SVMRegressor")},
-    "conv.deformable": {"": ("DeformConv",)},
+    "conv.im2row.deformable": {"": ("DeformConv",)},
     "ml.distances": {MICROSOFT: ("CDist",)},
     "image.sampling": {"": ("GridSample", "RoiAlign")},
     "reduction.top_k": {"": ("TopK",)},

@@ -19,7 +19,7 @@ from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from . import select
 from .epilogue import node_activation
 from .geometry import ConvGeometry
-from .select import ConvAlgorithm, ConvProblem
+from .problem import ConvAlgorithm, ConvProblem
 
 if TYPE_CHECKING:
     from .im2row.dynamic_shapes import DynamicConvolution

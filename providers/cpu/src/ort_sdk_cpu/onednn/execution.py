@@ -23,7 +23,7 @@ __all__ = ["Execution", "PackedArray", "reordered"]
 
 
 class _Scratchpad(threading.local):
-    """Working memory of whatever primitive runs on this thread; grows to the largest."""
+    """Workspace of whatever primitive runs on this thread; grows to the largest."""
 
     def __init__(self) -> None:
         self.buffer = aligned_bytes(0)
@@ -70,7 +70,7 @@ class _Call:
         return NativeCall((row,), None if self._scratchpad is None else self._prepare)
 
     def _prepare(self) -> None:
-        """Use the thread's working memory."""
+        """Use the thread's workspace."""
         if self._scratchpad is not None:
             address = _scratchpad.reserve(self._primitive.scratchpad.nbytes)
             if address != self._address:

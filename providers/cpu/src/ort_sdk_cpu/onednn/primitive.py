@@ -77,7 +77,7 @@ class Primitive:
 
     @functools.cached_property
     def scratchpad(self) -> MemoryDescriptor:
-        """Working memory of an execution."""
+        """Workspace of an execution."""
         return self._queried(Query.SCRATCHPAD, (Argument.SCRATCHPAD, self._key))
 
     def _queried(self, query: Query, key: Hashable) -> MemoryDescriptor:

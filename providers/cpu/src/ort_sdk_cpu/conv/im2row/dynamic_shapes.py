@@ -1,7 +1,7 @@
 """Convolutions of inputs whose shape is another in each run: by tasks that take sizes as arguments.
 
-A primitive of oneDNN is made for one shape, which takes longer than most convolutions. Here pictures lie channels last, (N, H, W,
-C), and a signal is a picture with one row.
+A primitive of oneDNN is made for one shape, which takes longer than most convolutions. All is NHWC here, and a 1-D input is an
+image with one row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import tiled
 from ort_sdk_cpu.conv.arguments.depthwise import MODULE
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.conv.select import ConvAlgorithm, choose_dynamic
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
+from ort_sdk_cpu.conv.select import choose_dynamic
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
@@ -37,8 +38,8 @@ __all__ = ["DynamicConvolution", "dynamic_convolution"]
 WORK_PER_THREAD = 1 << 17
 """Multiplications that are worth another thread."""
 MOST_WORK = 1 << 26
-"""Multiplications from which on a primitive is worth making, if windows have to be put in order first."""
-MOST_SPREAD_BYTES = 1 << 24
+"""Multiplications from which on a primitive is worth making, if there is im2row to do first."""
+MOST_CUT_BYTES = 1 << 24
 """Of a result that is cut out of a larger one: larger ones are worth a primitive."""
 _FLOAT = np.dtype(np.float32)
 _FLOAT_BYTES = _FLOAT.itemsize
@@ -66,7 +67,7 @@ def dynamic_convolution(
         geometry: of the node.
         weight: (M, C / groups, *kernel), of ConvTranspose (C, M / groups, *kernel).
         activations: what follows.
-        scratch: working memory.
+        scratch: gives workspace.
     """
     algorithm = choose_dynamic(geometry, weight.shape, activations)
     if algorithm is None:
@@ -97,7 +98,7 @@ def _hard_swish(_activation: Activation, out: HostArray) -> None:
 
 
 def _run_in_place(name: str, arguments: Unary, out: HostArray) -> None:
-    """A compiled function of each element of an array without gaps."""
+    """A compiled function of each element, in place on a contiguous array."""
     from ort_sdk_cpu.jit.task import task_function
 
     task_function(FUNCTIONS, name)(threads_for(ACTIVATION_WORK * out.size), arguments)
@@ -112,7 +113,7 @@ _IN_PLACE: dict[ActivationKind, Callable[[Activation, HostArray], None]] = {
 
 
 def _is_in_place(activation: Activation) -> bool:
-    """Whether there is a function of it: the compiled one of HardSwish has ONNX's numbers."""
+    """Whether there is a function of it: the compiled one of HardSwish has ONNX's parameters."""
     is_standard = math.isclose(activation.alpha, 1 / 6, rel_tol=1e-6) and activation.beta == _HALF
     return activation.kind in _IN_PLACE and (activation.kind != ActivationKind.HARD_SWISH or is_standard)
 
@@ -148,7 +149,7 @@ class DynamicConvolution:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Where windows lie, with two axes: the one of a signal is the second."""
+    """Windows along two axes: the one of a 1-D input is the second."""
 
     size: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -169,10 +170,10 @@ class _Axes:
 
 
 class _OverGemm:
-    """What convolutions over products share: activations of theirs."""
+    """What convolutions over GEMMs share: activations of their epilogues."""
 
     def includes(self, activation: Activation) -> bool:
-        """Whether products do it."""
+        """Whether the GEMM's epilogue has it."""
         return activation.kind in EPILOGUE_KINDS
 
     def _epilogue(self, activation: Activation) -> Activation:
@@ -180,63 +181,66 @@ class _OverGemm:
 
 
 class _Pointwise(_OverGemm):
-    """Windows of one element: a product of matrices."""
+    """1x1: a GEMM."""
 
     def __init__(self, _geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
-        self._product = GemmFunction(BLayout(inner, columns), scratch, activation=self._epilogue(activation))
+        self._gemm = GemmFunction(BLayout(inner, columns), scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
-        self._product(math.prod(x.shape[:-1]), x, self._weight, bias, out)
+        self._gemm(math.prod(x.shape[:-1]), x, self._weight, bias, out)
         return True
 
 
 class _Im2row(_OverGemm):
-    """Any windows: the rows of pictures under a row of windows are laid side by side, so that each window is without gaps."""
+    """im2row of lines, and a GEMM with overlapping rows.
+
+    The rows of X under a row of windows are laid side by side, so that each window is contiguous, and overlaps with the next one.
+    """
 
     def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
         self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
         square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
         filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
-        self._product = OverlappingRowsGemm(filters, scratch, activation=self._epilogue(activation))
+        self._gemm = OverlappingRowsGemm(filters, scratch, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
         axes, channels = _Axes.of(self._geometry, self._kernel, x), x.shape[-1]
         taps, columns = axes.kernel[0] * channels * _FLOAT_BYTES, axes.out[1]
         work = out.size * math.prod(axes.kernel) * channels
-        apart = axes.dilations[1] if axes.kernel[1] > 1 else 1
-        if work > MOST_WORK or min(axes.begins) < 0 or (apart > 1 and axes.strides[1] > 1):
+        dilation = axes.dilations[1] if axes.kernel[1] > 1 else 1
+        if work > MOST_WORK or min(axes.begins) < 0 or (dilation > 1 and axes.strides[1] > 1):
             return False
         x = x.reshape(len(x), *axes.size, channels)
-        if apart > 1:
-            self._apart(x, axes, apart, bias, out)
+        if dilation > 1:
+            self._dilated(x, axes, dilation, bias, out)
             return True
         lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
         step = lines.shape[2] * taps
         stack = OverlappingRows(
             len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES
         )
-        self._product(stack, lines, bias, out)
+        self._gemm(stack, lines, bias, out)
         return True
 
-    def _apart(self, x: HostArray, axes: _Axes, apart: int, bias: HostArray | None, out: HostArray) -> None:
-        """Windows of elements ``apart`` from each other: those of every so many elements are without gaps."""
+    def _dilated(self, x: HostArray, axes: _Axes, dilation: int, bias: HostArray | None, out: HostArray) -> None:
+        """Dilated windows: those of every ``dilation``-th element are contiguous among such elements."""
         count = len(x) * axes.out[0]
-        columns = -(-axes.out[1] // apart)
+        columns = -(-axes.out[1] // dilation)
         width, taps = columns + axes.kernel[1] - 1, axes.kernel[0] * x.shape[-1]
-        lines = lines_of(x, axes, width * apart, self._scratch)[:, :, : width * apart]
-        parts = self._scratch.array("parts of lines", (count, apart, width, taps), _FLOAT)
-        parts[:] = lines.reshape(count, width, apart, taps).swapaxes(1, 2)
-        made = self._scratch.array("parts of results", (count, apart, columns, out.shape[-1]), _FLOAT)
+        lines = lines_of(x, axes, width * dilation, self._scratch)[:, :, : width * dilation]
+        phases = self._scratch.array("phases of lines", (count, dilation, width, taps), _FLOAT)
+        phases[:] = lines.reshape(count, width, dilation, taps).swapaxes(1, 2)
+        results = self._scratch.array("phases of results", (count, dilation, columns, out.shape[-1]), _FLOAT)
         step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
-        self._product(OverlappingRows(count * apart, columns, taps * _FLOAT_BYTES, step, out_step), parts, bias, made)
+        self._gemm(OverlappingRows(count * dilation, columns, taps * _FLOAT_BYTES, step, out_step), phases, bias, results)
         rows = out.reshape(count, axes.out[1], out.shape[-1])
-        for part in range(apart):
-            of_part = rows[:, part::apart]
-            of_part[:] = made[:, part, : of_part.shape[1]]
+        for phase in range(dilation):
+            of_phase = rows[:, phase::dilation]
+            of_phase[:] = results[:, phase, : of_phase.shape[1]]
 
 
 def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArray:
@@ -260,7 +264,7 @@ def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArr
 
 
 def _from(array: HostArray, nbytes: int) -> HostArray:
-    """The numbers of a contiguous array from so many bytes on."""
+    """The elements of a contiguous array from so many bytes on."""
     flat = array.view()
     flat.shape = (-1,)
     return flat[nbytes // _FLOAT_BYTES :]
@@ -273,9 +277,9 @@ class _TransposedApart(_OverGemm):
         self._geometry, self._weight_shape = geometry, weight.shape
         square = weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
         inner, _, self._height, self._width = square.shape
-        # One product for each row of the windows.
+        # One GEMM for each row of the windows.
         rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
-        self._products = [OverlappingRowsGemm(row, scratch, activation=self._epilogue(activation)) for row in rows]
+        self._gemms = [OverlappingRowsGemm(row, scratch, activation=self._epilogue(activation)) for row in rows]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -288,8 +292,8 @@ class _TransposedApart(_OverGemm):
         row, line = x.shape[-1] * _FLOAT_BYTES, width * self._width * out.shape[-1] * _FLOAT_BYTES
         stack = OverlappingRows(len(x) * height, width, row, width * row, self._height * line)
         repeated = None if bias is None else tiled(bias, (self._width,))
-        for index, product in enumerate(self._products):
-            product(stack, x, repeated, _from(out, index * line))
+        for index, gemm in enumerate(self._gemms):
+            gemm(stack, x, repeated, _from(out, index * line))
         return True
 
 
@@ -307,7 +311,7 @@ class _TransposedOverlapping(_OverGemm):
         # (C, M, rows, down, columns, across), the last element of a window first.
         parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
         filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
-        self._products = [
+        self._gemms = [
             OverlappingRowsGemm(np.ascontiguousarray(each), scratch, activation=self._epilogue(activation)) for each in filters
         ]
 
@@ -321,17 +325,17 @@ class _TransposedOverlapping(_OverGemm):
         fits = all(0 <= begin <= all_ - own for begin, own, all_ in zip(begins, asked, whole, strict=True))
         channels = out.shape[-1]
         shape = (len(x), *whole, channels)
-        if not fits or set(padding.dilations) != {1} or math.prod(shape) * _FLOAT_BYTES > MOST_SPREAD_BYTES:
+        if not fits or set(padding.dilations) != {1} or math.prod(shape) * _FLOAT_BYTES > MOST_CUT_BYTES:
             return False
         before = tuple(taps - 1 for taps in self._kernel)
         axes = _Axes(size, self._kernel, counts, (1, 1), (1, 1), before)
         lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._scratch)
-        made = self._scratch.array("spread", shape, _FLOAT)
+        made = self._scratch.array("uncut", shape, _FLOAT)
         taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
-        stack = OverlappingRows(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._products) * line)
+        stack = OverlappingRows(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._gemms) * line)
         repeated = None if bias is None else tiled(bias, (self._steps[1],))
-        for index, product in enumerate(self._products):
-            product(stack, lines, repeated, _from(made, index * line))
+        for index, gemm in enumerate(self._gemms):
+            gemm(stack, lines, repeated, _from(made, index * line))
         (top, left), (height, width) = begins, asked
         out.reshape(len(x), *asked, channels)[:] = made[:, top : top + height, left : left + width]
         return True

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
+from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
@@ -69,7 +69,7 @@ class _PatchGemm:
         shape: of X.
         patch: channels and size of a patch.
         outputs: channels of Y.
-        scratch: working memory.
+        scratch: gives workspace.
     """
 
     def __init__(self, shape: tuple[int, ...], patch: tuple[int, ...], outputs: int, scratch: Scratch) -> None:

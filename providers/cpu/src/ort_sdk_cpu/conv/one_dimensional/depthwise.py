@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.arguments.depthwise import MODULE, Depthwise
-from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
+from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, MAX_1D_BYTES, TEAM_WORK, SpecializedConvKernel
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall

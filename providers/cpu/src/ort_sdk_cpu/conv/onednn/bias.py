@@ -15,7 +15,7 @@ import numpy as np
 from ort_sdk.api import Array, ExecutionProvider, HostArray, KernelInfo, tensor_type
 from ort_sdk.api import TensorElementType as Element
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram
-from ort_sdk_cpu.conv.select import ConvAlgorithm
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 

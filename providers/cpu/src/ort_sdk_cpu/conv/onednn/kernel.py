@@ -12,7 +12,8 @@ import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Tensor
 from ort_sdk_cpu.conv.base import WEIGHT, ConvKernel, Variant
-from ort_sdk_cpu.conv.select import TEAM_WORK, ConvAlgorithm
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
+from ort_sdk_cpu.conv.select import TEAM_WORK
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.kernel.layouts.call import LayoutCall, ZeroPadding
 from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, Layout, channels_last, contiguous, layout_of

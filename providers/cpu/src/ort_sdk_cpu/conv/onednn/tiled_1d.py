@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.conv.select import ConvAlgorithm
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
 from ort_sdk_cpu.jit.native_call import in_turn
 
 __all__ = ["Tile", "TiledCall", "tiles_of"]

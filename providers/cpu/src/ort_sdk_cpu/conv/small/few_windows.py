@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.conv.arguments.few_windows import MODULE, FewWindows
-from ort_sdk_cpu.conv.select import ADDED, BIAS, ConvProblem
+from ort_sdk_cpu.conv.problem import ADDED, BIAS, ConvProblem
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import Writer

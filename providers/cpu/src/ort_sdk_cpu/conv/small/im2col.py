@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.conv.select import ConvProblem
+from ort_sdk_cpu.conv.problem import ConvProblem
 from ort_sdk_cpu.elementwise.activation import InPlace
 from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.memory.workspace import Scratch
@@ -23,7 +23,7 @@ from .padding import padder
 __all__ = ["im2col_writer"]
 
 COLUMN_ELEMENTS = 1 << 20
-"""Most elements of columns that are made at once: 4 MiB of float32, about a third cache's share of a core."""
+"""Most elements of columns that are made at once: 4 MiB of float32."""
 DEPTHWISE_ELEMENTS = 1 << 18
 """The same for grouped convolutions, whose small GEMMs gain from columns in the second cache."""
 

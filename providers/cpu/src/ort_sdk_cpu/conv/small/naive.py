@@ -10,7 +10,8 @@ import numpy as np
 
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.conv.arguments.naive import MODULE, Axes, NaiveConv
-from ort_sdk_cpu.conv.select import BIAS, NAIVE_AXES, ConvProblem
+from ort_sdk_cpu.conv.problem import BIAS, ConvProblem
+from ort_sdk_cpu.conv.select import NAIVE_AXES
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import Writer

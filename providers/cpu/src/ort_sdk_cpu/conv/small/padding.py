@@ -1,4 +1,4 @@
-"""Padding into working memory."""
+"""Copies with padding, in workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["padder"]
 def padder(windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray], HostArray]:
     """A function that extends (N, C, *spatial) with ``value`` (or cuts it) to what the windows span: (N, C, *extents).
 
-    It gives working memory, or a view of the input if nothing is added.
+    It gives workspace, or a view of the input if nothing is added.
     """
     extents = require_size("a padded input", windows.extents, 1)
     every: tuple[Any, ...] = (slice(None), slice(None))

@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.arguments.transposed_col2im import MODULE, TransposedCol2im
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.conv.select import ConvAlgorithm, ConvProblem
+from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.jit.task import TaskCall
@@ -23,11 +23,11 @@ from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 __all__ = ["Col2imKernel"]
 
 BLOCK, LANES = 32, 16
-"""Pixels of a tile, numbers of a vector."""
+"""Pixels of a tile, elements of a vector."""
 MOST_BLOCKS = 8
 """Tiles of a row that are kept at once."""
 MOST_KEPT_BYTES = 1 << 17
-"""Numbers that are kept of some rows: as many as stay in the second cache."""
+"""Products of some rows that are kept: as many as stay in the second cache."""
 TEAM_WORK = 1 << 18
 """Multiplications from which on a team is worth it."""
 _POINTED_LATER: dict[str, Any] = dict.fromkeys(
@@ -79,15 +79,15 @@ class _Col2im:
 
     Args:
         plan: for the shape.
-        scratch: working memory.
+        scratch: gives workspace.
     """
 
     def __init__(self, plan: _Plan, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._work = ToldMemory(scratch, "kept windows", plan.threads * plan.work_bytes)
+        self._work = ToldMemory(scratch, "kept rows", plan.threads * plan.work_bytes)
         self._call = TaskCall(MODULE, "transposed_col2im", plan.arguments, plan.threads)
         self._strides: tuple[int, ...] | None = None
-        """Of X, as the task was told."""
+        """Of X, as the task has them."""
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write a row-major array."""
@@ -124,7 +124,7 @@ class _Col2im:
         call.point(TransposedCol2im.out, out)
 
     def _prepare(self) -> None:
-        """Use the thread's working memory."""
+        """Use the thread's workspace."""
         self._work.tell(self._call, TransposedCol2im.work)
 
     def _run(self) -> None:
@@ -202,13 +202,13 @@ class _Plan:
 
 def _reach(taps: int, step: int, begin: int) -> tuple[int, int]:
     """First and last element of X along an axis that the results of a step are made of, counted from the step."""
-    places = [divmod(place + begin, step) for place in range(step)]
-    return min(last - (taps - 1 - tap) // step for last, tap in places if tap < taps), max(last for last, tap in places)
+    phases = [divmod(phase + begin, step) for phase in range(step)]
+    return min(last - (taps - 1 - tap) // step for last, tap in phases if tap < taps), max(last for last, tap in phases)
 
 
-def _columns_at_once(columns: int, pixels: int, reach: int, parts: int, numbers: int) -> int:
+def _columns_at_once(columns: int, pixels: int, reach: int, parts: int, taps: int) -> int:
     """Columns of steps that are made at once, so that tiles are full and what is kept stays in the cache."""
-    most = max(1, min(MOST_BLOCKS, MOST_KEPT_BYTES // (numbers * BLOCK * FLOAT.itemsize)))
+    most = max(1, min(MOST_BLOCKS, MOST_KEPT_BYTES // (taps * BLOCK * FLOAT.itemsize)))
     if parts == 1 and pixels <= most * BLOCK:
         return columns
     widths = [max(1, blocks * BLOCK - reach) for blocks in range(1, min(most, -(-columns // (BLOCK * parts))) + 1)]
@@ -216,7 +216,7 @@ def _columns_at_once(columns: int, pixels: int, reach: int, parts: int, numbers:
 
 
 def _tiles(columns: int, width: int, reach: int) -> int:
-    """Tiles of a row that is cut into parts of a width."""
+    """Tiles of a row that is cut into chunks of a width."""
     whole, rest = divmod(columns, width)
     return whole * -(-(width + reach) // BLOCK) + (-(-(rest + reach) // BLOCK) if rest else 0)
 

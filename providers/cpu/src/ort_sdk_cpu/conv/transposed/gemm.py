@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.sizes import tiled
-from ort_sdk_cpu.conv.select import ConvAlgorithm
+from ort_sdk_cpu.conv.problem import ConvAlgorithm
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
@@ -83,7 +83,7 @@ class _WindowsGemm:
         copy_elements(self._windows_of(out), windows)
 
     def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
-        """The call on arrays that stay the same, with memory of its own for what lies between."""
+        """The call on arrays that stay the same, with memory of its own for what is between."""
         rows, calls = x.transpose(0, 2, 3, 1), []
         if not is_nhwc(x):
             transposed = np.empty(rows.shape, FLOAT)

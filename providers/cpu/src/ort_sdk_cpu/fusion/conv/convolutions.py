@@ -11,11 +11,11 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.platform import libraries
 
-from .post_ops import Tail, tail_of
+from .epilogue import Tail, tail_of
 
 __all__ = ["FollowedConvolution", "fused_convolutions"]
 
-PICTURE_RANK = 4
+IMAGE_RANK = 4
 """Axes of what is convolved in a sequence."""
 NODE_INPUTS = 4
 """X, W, B and Z."""
@@ -45,7 +45,7 @@ class _Convolution:
 
 
 def fused_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
-    """One kernel for each convolution and what follows it, where it can be post-ops, and for blocks of convolutions.
+    """One kernel for each convolution and what follows it, where it can be its epilogue, and for inverted bottlenecks.
 
     Where shapes vary, those that follow each other are one, too.
     """
@@ -81,7 +81,7 @@ def _runs(program: FusibleProgram, made: Sequence[_Convolution]) -> Iterator[lis
 
 def _can_join(program: FusibleProgram, run: Sequence[_Convolution], each: _Convolution) -> bool:
     joined = (*run, each)
-    if not all(hasattr(one.kernel, "fitted") and len(program.values[one.x].shape) == PICTURE_RANK for one in joined):
+    if not all(hasattr(one.kernel, "fitted") and len(program.values[one.x].shape) == IMAGE_RANK for one in joined):
         return False
     made = {one.output for one in run}
     if each.kernel.reads_nchw and each.x in made:
@@ -121,7 +121,7 @@ def _followed(program: FusibleProgram, position: int, step: FusibleStep, tail: T
     if not _adds_whole(program, step):
         return None
     x_shape = program.values[step.inputs[0]].shape
-    kernel = step.kernel.followed_by(tail.post_ops, x_shape, adds_last=tail.added != 0)
+    kernel = step.kernel.followed_by(tail.activations, x_shape, adds_last=tail.added != 0)
     if kernel is None:
         return None
     given = (*step.inputs, *(0,) * (NODE_INPUTS - len(step.inputs)), *((tail.added,) if tail.added else ()))
@@ -138,7 +138,7 @@ def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -
     """Convolutions with one filter per channel, with those around them where that is faster."""
     if not any(getattr(each.kernel, "is_depthwise", False) for each in convolutions.values()):
         return  # Before kernels are imported that the model has none of.
-    from ort_sdk_cpu.conv.inverted_bottleneck import BlockKernel, fused_stages, stage_of
+    from ort_sdk_cpu.conv.inverted_bottleneck import InvertedBottleneckKernel, fused_stages, stage_of
 
     def stage(convolution: _Convolution | None) -> Any:
         if convolution is None or not all(value in program.values for value in (convolution.x, convolution.output)):
@@ -157,12 +157,14 @@ def _blocks(program: FusibleProgram, convolutions: Mapping[int, _Convolution]) -
         first, last = (stage(found) if found is not None and taken.isdisjoint(found.positions) else None for found in around)
         first = first if _is_read_once(program, filters.x, filters) else None
         last = last if _is_read_once(program, filters.output, around[1]) else None
-        way = fused_stages(first, middle, last)
-        if way is None:
+        fused = fused_stages(first, middle, last)
+        if fused is None:
             continue
-        has_first, has_last, by_channels = way
-        members = [one for one, there in ((around[0], has_first), (filters, True), (around[1], has_last)) if there and one]
-        kernel = BlockKernel(first if has_first else None, middle, last if has_last else None, by_channels=by_channels)
+        has_first, has_last, by_channels = fused
+        members = [one for one, is_part in ((around[0], has_first), (filters, True), (around[1], has_last)) if is_part and one]
+        kernel = InvertedBottleneckKernel(
+            first if has_first else None, middle, last if has_last else None, by_channels=by_channels
+        )
         given = (members[0].x, *(value for one in members for value in one.given[1:3]), *members[-1].added)
         positions = tuple(position for one in members for position in one.positions)
         taken.update(positions)
@@ -190,11 +192,17 @@ class FollowedConvolution:
     def __init__(self, kernel: Any, is_given: Sequence[bool], stages: int = 1) -> None:
         self._kernel, self._is_given, self._first_added = kernel, is_given, 1 + 2 * stages
 
+    @property
+    def algorithm(self) -> str | None:
+        """The kernel's."""
+        found: str | None = self._kernel.algorithm
+        return found
+
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the output's array."""
         given = iter(inputs)
         call: Callable[[], Any] = self._kernel.bind(
-            [next(given) if there else FixedSlot(None) for there in self._is_given],  # type: ignore[arg-type]
+            [next(given) if is_there else FixedSlot(None) for is_there in self._is_given],  # type: ignore[arg-type]
             outputs,
         )
         return call

@@ -42,7 +42,7 @@ def _fused(program: FusibleProgram, maker: int, position: int, own: int, other: 
     is_alone = list(program.readers.get(step.inputs[own], ())) == [position]
     if not is_alone or addend is None or addend.shape != product.shape or addend.constant is not None:
         return None
-    parameters = [_parameters(program, step.inputs[place + 1 : place + 3]) for place in (own, other, _TOTAL - 1)]
+    parameters = [_parameters(program, step.inputs[index + 1 : index + 3]) for index in (own, other, _TOTAL - 1)]
     if None in parameters:
         return None
     first, second, total = (pair for pair in parameters if pair is not None)
@@ -50,16 +50,16 @@ def _fused(program: FusibleProgram, maker: int, position: int, own: int, other: 
     x = program.values.get(convolution.inputs[0])
     if x is None or not convolution.kernel.with_sum(x.shape, sum_):
         return None
-    others = tuple(value for place, value in enumerate(step.inputs) if value and place != own)
+    others = tuple(value for index, value in enumerate(step.inputs) if value and index != own)
     inputs = (*(value for value in convolution.inputs if value), *others)
     return FusedSteps((maker, position), SummedConvolution(convolution, step, sum_, own), inputs, step.outputs[:1])
 
 
-def _parameters(program: FusibleProgram, places: Sequence[int]) -> tuple[float, int] | None:
+def _parameters(program: FusibleProgram, values: Sequence[int]) -> tuple[float, int] | None:
     """(scale, zero point) that are constant, one each; None for others."""
-    if len(places) != 2 or not all(places):
+    if len(values) != 2 or not all(values):
         return None
-    found: list[Any] = [program.values[place].constant if place in program.values else None for place in places]
+    found: list[Any] = [program.values[value].constant if value in program.values else None for value in values]
     if any(value is None or value.size != 1 for value in found) or found[0].dtype != np.float32:
         return None
     scale = float(found[0].reshape(()))

@@ -1,4 +1,4 @@
-"""Convolutions that follow each other as one call where shapes vary: one team, values between them in working memory.
+"""Convolutions that follow each other as one call where shapes vary: one team, values between them in workspace.
 
 The tasks of all of them, with their sizes, are one row of words for each shape of what they read.
 """
@@ -28,9 +28,9 @@ __all__ = ["ConvolutionSequence", "Member"]
 
 _ALIGNMENT = 256
 _FLOAT = np.dtype(np.float32)
-WORKING_MEMORY = "convolutions"
+WORKSPACE = "convolutions"
 KEPT_BYTES, BYTES_PER_TASK = 1 << 23, 3 << 8
-"""Memory for the tasks of shapes that came before, and what a task takes of it: pictures may have hundreds of sizes."""
+"""Memory for the tasks of shapes that came before, and what a task takes of it: images may have hundreds of sizes."""
 
 
 class Member:
@@ -61,9 +61,9 @@ class _Words(NamedTuple):
 
     words: HostArray
     inside: HostArray
-    """Which words are addresses in working memory; they hold how far from its begin."""
+    """Which words are addresses in workspace; they hold how far from its begin."""
     work: HostArray
-    """Which are the address of a task's own working memory."""
+    """Which are the address of a task's own workspace."""
     outside: Sequence[tuple[int, tuple[int, bool]]]
     """Words that are addresses of other arrays: the number, and whether it is read row-major."""
     out_shapes: Sequence[tuple[int, ...]]
@@ -78,7 +78,7 @@ class ConvolutionSequence:
         members: in order.
         inputs: numbers of what they read and do not make, in the order of the arrays.
         outputs: numbers of what others read.
-        scratch: working memory.
+        scratch: gives workspace.
     """
 
     def __init__(self, members: Sequence[Member], inputs: Sequence[int], outputs: Sequence[int], scratch: Scratch) -> None:
@@ -93,6 +93,11 @@ class ConvolutionSequence:
         self._made: dict[Any, _Words | None] = {}
         self._most_shapes = KEPT_BYTES // (BYTES_PER_TASK * len(members)) + 1
         self._results = ResultMemory()
+
+    @property
+    def algorithm(self) -> str:
+        """Those of its members, each once, in order."""
+        return "+".join(dict.fromkeys(member.kernel.own_algorithm for member in self._members))
 
     def compute(self, *inputs: Any) -> Any:
         """New arrays; ``NotImplemented`` for inputs that are left to the steps."""
@@ -117,7 +122,7 @@ class ConvolutionSequence:
 
     def _run(self, made: _Words, arrays: Mapping[int, Any], threads: int) -> None:
         words = made.words.copy()
-        words[made.inside] += self._scratch.address(WORKING_MEMORY, made.inside_bytes)
+        words[made.inside] += self._scratch.address(WORKSPACE, made.inside_bytes)
         words[made.work] = self._scratch.address("task", made.work_bytes)
         arranged: dict[tuple[int, bool], HostArray] = {}
         for word, key in made.outside:
@@ -179,11 +184,11 @@ def _constants_of(member: Member, arrays: Mapping[int, Any]) -> list[tuple[int, 
 
 
 class _Room:
-    """Where values between convolutions lie in working memory; what nobody reads any more makes room for others.
+    """Offsets of values between convolutions in workspace; what nobody reads any more makes room for others.
 
     Args:
         members: in order.
-        outside: numbers of values that lie elsewhere.
+        outside: numbers of values that are elsewhere.
     """
 
     def __init__(self, members: Sequence[Member], outside: set[int]) -> None:
@@ -193,7 +198,7 @@ class _Room:
             (member.output, member.output in outside, [index for index in read if last[index] == member.output])
             for member, read in zip(members, reads, strict=True)
         ]
-        """What is made, whether that lies elsewhere, and what is read for the last time."""
+        """What is made, whether that is elsewhere, and what is read for the last time."""
 
     def offsets(self, shapes: Mapping[int, tuple[int, ...]]) -> tuple[dict[int, int], int]:
         """Number of a value → bytes from the begin; and bytes of all.

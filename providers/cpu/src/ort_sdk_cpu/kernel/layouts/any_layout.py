@@ -1,4 +1,4 @@
-"""Kernels whose outputs' axes may lie in memory in any order, so that element-wise nodes keep a convolution's layout."""
+"""Kernels whose outputs may have any memory order, so that element-wise nodes keep a convolution's layout."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AnyLayoutKernel(BindableKernel):
     Args:
         kernel: what computes step by step.
         make_writer: makes the writer of a program.
-        is_elementwise: the writer does the same to every element, wherever it lies, so that it may be given all arrays with
-            their axes in the order in which they lie in memory: rows that NumPy and compiled kernels take in one piece.
+        is_elementwise: the writer does the same to every element, so that it may be given all arrays with their axes in
+            memory order: rows that NumPy and compiled kernels take in one piece.
     """
 
     binds_any_layout = True

@@ -1,4 +1,4 @@
-"""Writers over tasks for arrays that lie alike, where input and output do not: one of both is put into the other's order."""
+"""Writers of arrays of one layout, where input and output differ: one of both is copied into the other's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ContiguousInput:
 
     Args:
         writer: of row-major arrays.
-        scratch: working memory.
+        scratch: gives workspace.
     """
 
     def __init__(self, writer: Writer, scratch: Scratch) -> None:
@@ -37,12 +37,12 @@ class ContiguousInput:
 
 
 def contiguous_first(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
-    """A writer for inputs that lie like ``x``, over one of row-major arrays.
+    """A writer for inputs of the layout of ``x``, over one of row-major arrays.
 
     Args:
         writer: of row-major arrays.
         x: an array like its first input.
-        scratch: working memory.
+        scratch: gives workspace.
     """
     return writer if x.flags.c_contiguous else ContiguousInput(writer, scratch)
 
@@ -52,7 +52,7 @@ class ChannelsLastOutput:
 
     Args:
         writer: of arrays with channels last.
-        scratch: working memory.
+        scratch: gives workspace.
     """
 
     def __init__(self, writer: Writer, scratch: Scratch) -> None:

@@ -155,7 +155,7 @@ _CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
 import conftest
-import test_spread_windows as tests
+import test_transposed_col2im as tests
 for case in tests.CASES:
     tests.check(conftest._kernel, case)
 """

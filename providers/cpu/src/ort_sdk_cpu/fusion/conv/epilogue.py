@@ -1,4 +1,4 @@
-"""Element-wise steps behind a convolution as its post-ops: functions of its result and of numbers, at last another tensor."""
+"""Element-wise steps behind a convolution as its epilogue: activations with constant parameters, at last another tensor."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ort_sdk_cpu.kernel.element_operation import ElementOperation
 __all__ = ["Tail", "tail_of"]
 
 MAX_MEMBERS = 12
-MAX_POST_OPS = 4
+MAX_ACTIVATIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Steps that read nothing but a value, numbers, and perhaps one more tensor, which the last of them adds."""
+    """Steps that read nothing but a value, constants, and perhaps one more tensor, which the last of them adds."""
 
     members: tuple[int, ...]
     """Their positions, ascending."""
     output: int
     """The value they leave."""
-    post_ops: tuple[Activation, ...]
+    activations: tuple[Activation, ...]
     """What they do to each element, in order."""
     added: int = 0
     """Value of the output's shape that is added then; 0 for none."""
 
 
 def tail_of(program: FusibleProgram, value: int, taken: set[int]) -> Tail | None:
-    """The longest tail of a value; None if what follows it cannot be post-ops.
+    """The longest tail of a value; None if what follows it cannot be an epilogue.
 
     Args:
         program: the program.
@@ -65,13 +65,13 @@ class _Finder:
         operation: ElementOperation | None = getattr(step.kernel, "element_operation", None)
         if operation is None or len(step.outputs) != 1 or not self._is_like_result(step.outputs[0]):
             return False
-        post_ops = self._applied(operation, step)
-        if post_ops is None or len(post_ops) > MAX_POST_OPS:
+        activations = self._applied(operation, step)
+        if activations is None or len(activations) > MAX_ACTIVATIONS:
             return self._end_by_addition(operation, step, position)
         self._members.append(position)
-        self._known[step.outputs[0]] = post_ops
+        self._known[step.outputs[0]] = activations
         if self._is_closed(step.outputs[0]):
-            self.found = Tail(tuple(self._members), step.outputs[0], post_ops)
+            self.found = Tail(tuple(self._members), step.outputs[0], activations)
         return True
 
     def _is_like_result(self, value: int) -> bool:
@@ -88,12 +88,12 @@ class _Finder:
         own = [value for value in step.inputs if value in self._known]
         others = [value for value in step.inputs if value not in self._known]
         is_sum = operation.op_type == "Add" and len(own) == len(others) == 1 and self._is_like_result(others[0])
-        if is_sum and self._program.values[others[0]].constant is None and len(self._known[own[0]]) < MAX_POST_OPS:
-            post_ops = self._known[own[0]]
+        if is_sum and self._program.values[others[0]].constant is None and len(self._known[own[0]]) < MAX_ACTIVATIONS:
+            activations = self._known[own[0]]
             self._members.append(position)
-            self._known[step.outputs[0]] = post_ops
+            self._known[step.outputs[0]] = activations
             if self._is_closed(step.outputs[0]):
-                self.found = Tail(tuple(self._members), step.outputs[0], post_ops, others[0])
+                self.found = Tail(tuple(self._members), step.outputs[0], activations, others[0])
         return False
 
     def _applied(self, operation: ElementOperation, step: FusibleStep) -> tuple[Activation, ...] | None:
@@ -123,7 +123,7 @@ class _Finder:
 def _of_one(
     operation: ElementOperation, before: tuple[Activation, ...], numbers: Sequence[float | None]
 ) -> tuple[Activation, ...] | None:
-    """A function of a value and of numbers behind it."""
+    """A function of a value and of constants behind it."""
     known = [number for number in numbers if number is not None]
     if not known:
         made = _function(operation.op_type, operation.attributes)

@@ -1,4 +1,4 @@
-"""DeformConv as a task that samples windows, and one that multiplies them."""
+"""DeformConv: im2row of bilinear samples by a compiled task, and a GEMM."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
+from ort_sdk_cpu.conv.arguments.deformable import MODULE, SampleWindows
 from ort_sdk_cpu.gemm.plan import GemmFunction
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.workspace import scratch_of
-
-from .arguments.deformable import MODULE, SampleWindows
 
 __all__: list[str] = []
 
@@ -28,7 +27,7 @@ SAMPLE_WORK = 8
 
 
 class _DeformConv:
-    """The node on pictures of float32.
+    """The node on images of float32.
 
     Args:
         info: the node.
@@ -65,7 +64,7 @@ class _DeformConv:
         return out
 
     def _windows(self, inputs: Sequence[Any]) -> Windows | None:
-        """Where windows lie; None for what is computed otherwise: all but pictures that fit the weight and the offsets."""
+        """The windows; None for what is computed otherwise: all but images that fit the weight and the offsets."""
         x, weight, offset, bias, mask = (*inputs, None, None)[:5]
         if not are_floats(inputs) or not x.ndim == weight.ndim == offset.ndim == 4 or not is_worth_a_task(x.size, MODULE, NAME):
             return None
@@ -90,10 +89,10 @@ class _DeformConv:
             channels, columns = (slice(group * size, (group + 1) * size) for size in (depth, outputs))
             own = np.ascontiguousarray(taps[:, :, channels])
             vector = None if bias is None else np.ascontiguousarray(bias[columns])
-            self._multiply(own.reshape(len(rows), -1), weight[columns], vector, out[:, columns])
+            self._gemm(own.reshape(len(rows), -1), weight[columns], vector, out[:, columns])
 
-    def _multiply(self, rows: HostArray, weight: HostArray, bias: HostArray | None, out: HostArray) -> None:
-        """Write sums of a group's windows, straight into an output with channels last."""
+    def _gemm(self, rows: HostArray, weight: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write sums of a group's windows, straight into an NHWC output."""
         inner, outputs = rows.shape[1], len(weight)
         matrix = self._scratch.array("deformed weight", (*weight.shape[2:], weight.shape[1], outputs), FLOAT)
         copy_elements(matrix, weight.transpose(2, 3, 1, 0))
