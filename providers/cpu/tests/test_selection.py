@@ -1,9 +1,11 @@
 """Which algorithm a reduction, a softmax, a Gather, a Where, a tree ensemble gets; and that kernels tell it."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ort_sdk_cpu.kernel.copy import CopyAlgorithm
 from ort_sdk_cpu.ml.select import Algorithm as Scoring
 from ort_sdk_cpu.ml.select import ScoringProblem, select_algorithm
 from ort_sdk_cpu.movement.select import (
@@ -221,3 +223,37 @@ TREES = ScoringProblem(is_of_trees=True, x_is_float32=True, scores_are_float32=T
 )
 def test_models_of_scores(changes, expected):
     assert select_algorithm(dataclasses.replace(TREES, **changes)) is expected
+
+
+def random(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+BOUND = {
+    "Softmax of rows": ("Softmax", [random(40, 60)], {}, (40, 60), SoftmaxAlgorithm.ROWS),
+    "Softmax of columns": ("Softmax", [random(40, 60)], {"axis": 0}, (40, 60), SoftmaxAlgorithm.AXIS),
+    "ReduceMax": ("ReduceMax", [random(40, 60), np.array([1])], {}, (40, 1), ReduceAlgorithm.ROWS),
+    "ReduceLogSum": ("ReduceLogSum", [np.abs(random(40, 60)), np.array([1])], {}, (40, 1), ReduceAlgorithm.NUMPY),
+    "Transpose of few rows": ("Transpose", [random(1, 60)], {}, (60, 1), CopyAlgorithm.MEMMOVE),
+    "Transpose": ("Transpose", [random(40, 60)], {}, (60, 40), CopyAlgorithm.STRIDED),
+    "Gather": ("Gather", [random(50, 20), np.array([3, 1])], {}, (2, 20), GatherAlgorithm.NUMPY),
+    "Where": ("Where", [random(30, 20) > 0, random(30, 20), random(30, 20)], {}, (30, 20), WhereAlgorithm.TASK),
+    "GatherElements": (
+        *("GatherElements", [random(30, 20), np.zeros((30, 20), np.int64)]),
+        *({"axis": 1}, (30, 20), GatherElementsAlgorithm.ALONG_AXIS),
+    ),
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("name", BOUND)
+def test_kernels_tell_the_algorithm_of_a_program(make_kernel, name):
+    op_type, inputs, attributes, shape, expected = BOUND[name]
+    kernel = make_kernel(op_type, inputs, attributes, "", None, (), (None,))
+    assert kernel.algorithm is None
+    wanted = kernel.compute(*inputs)
+    out = np.zeros(shape, wanted.dtype)
+    slots = [SimpleNamespace(array=array, is_fixed=True, is_constant=False, shape=array.shape) for array in (*inputs, out)]
+    kernel.bind(slots[:-1], slots[-1:])()
+    np.testing.assert_allclose(out, wanted, rtol=1e-5)
+    assert kernel.algorithm == expected.value

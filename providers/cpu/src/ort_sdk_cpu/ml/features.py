@@ -13,7 +13,7 @@ from ort_sdk.opset.ml.encoders import categories_of, set_ones
 from ort_sdk.opset.ml.lookup import integer_table, position_finder
 from ort_sdk_cpu.jit.arguments import Operand, TaskArguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
-from ort_sdk_cpu.kernel.copy import moving
+from ort_sdk_cpu.kernel.runs import RunsWriter
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.movement.gather import taken, taking
 
@@ -45,7 +45,7 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
     def of_any(x: HostArray, indices: HostArray, out: HostArray) -> Any:
         return taking(x.ndim - 1, compute, x, indices, out, least=0) if x.ndim else None
 
-    writer = moving(info, write, runs, of_any)
+    writer = RunsWriter(info, write, runs, of_any)
     return lambda _inputs, _outputs: writer
 
 

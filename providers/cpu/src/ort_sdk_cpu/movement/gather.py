@@ -13,7 +13,8 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
-from ort_sdk_cpu.kernel.copy import MAX_PLACES, WORD, CopyWriter, Runs, addresses_of, element_runs, moving
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.runs import MAX_OFFSETS, WORD, Runs, RunsWriter, addresses_of, element_runs
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
@@ -44,7 +45,7 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
         runs = functools.partial(taken, axis)
         if algorithm is GatherAlgorithm.TEAM and is_worth_a_task(out.size, MODULE, "gather"):
             task = _team_writer(axis, compute, data, indices, problem.threads)
-            return algorithm, moving(info, task, runs, task.fixed)
+            return algorithm, RunsWriter(info, task, runs, task.fixed)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
             # mode="raise" goes through a buffer as large as the output; checked indices need none.
@@ -57,7 +58,7 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return GatherAlgorithm.NUMPY, moving(info, write, runs, functools.partial(taking, axis, compute))
+        return GatherAlgorithm.NUMPY, RunsWriter(info, write, runs, functools.partial(taking, axis, compute))
 
     return SelectingMaker(make)
 
@@ -107,7 +108,7 @@ def taking(
 def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
     """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
     limit = data.shape[axis]
-    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_PLACES:
+    if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_OFFSETS:
         return None
     places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
     return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)

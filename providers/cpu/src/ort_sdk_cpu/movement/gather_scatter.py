@@ -14,7 +14,8 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
-from ort_sdk_cpu.kernel.copy import MAX_PLACES, WORD, CopyWriter, Runs, addresses_of, element_runs, moving, plain_runs
+from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.runs import MAX_OFFSETS, WORD, Runs, RunsWriter, addresses_of, element_runs, runs_of_copies
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
 
@@ -135,13 +136,13 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
             np.take(data.reshape(-1), found, out=out, mode="clip")
 
         def runs(data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
-            found = places.of(indices) if max(data.size, out.size) <= MAX_PLACES else None
+            found = places.of(indices) if max(data.size, out.size) <= MAX_OFFSETS else None
             return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
 
         task = _taking_along(data, indices, _axis(info, data.ndim), compute)
         if task is None:
-            return GatherElementsAlgorithm.OFFSETS, moving(info, write, runs, functools.partial(places.taking, compute))
-        return GatherElementsAlgorithm.ALONG_AXIS, moving(info, task, runs, task.fixed)
+            return GatherElementsAlgorithm.OFFSETS, RunsWriter(info, write, runs, functools.partial(places.taking, compute))
+        return GatherElementsAlgorithm.ALONG_AXIS, RunsWriter(info, task, runs, task.fixed)
 
     return SelectingMaker(make)
 
@@ -235,11 +236,11 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             out.reshape(-1)[found] = updates
 
         def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
-            found = places.of(indices) if out.size <= MAX_PLACES else None
+            found = places.of(indices) if out.size <= MAX_OFFSETS else None
             return None if found is None else _put(data, found.reshape(-1), updates, out)
 
         is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, _scatter_task(adds=False))
-        return moving(info, write, runs, _Changing(places, compute, adds=False).fixed if is_put else None)
+        return RunsWriter(info, write, runs, _Changing(places, compute, adds=False).fixed if is_put else None)
 
     return make
 
@@ -305,11 +306,11 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
             out.reshape(rows_shape)[rows] = updates
 
         def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
-            rows = rows_of(indices) if out.size <= MAX_PLACES else None
+            rows = rows_of(indices) if out.size <= MAX_OFFSETS else None
             places = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
             return None if places is None else _put(data, places.reshape(-1), updates, out)
 
-        return moving(info, write, runs) if task is None else moving(info, task, runs, task.fixed)
+        return RunsWriter(info, write, runs) if task is None else RunsWriter(info, task, runs, task.fixed)
 
     return make
 
@@ -344,7 +345,7 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
 def _put(data: HostArray, places: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
     """The runs of a copy of the data, with updates put at flat places."""
     changed = element_runs(addresses_of(out)[places], addresses_of(updates), out.itemsize)
-    found = [plain_runs([(out, data)]), changed]
+    found = [runs_of_copies([(out, data)]), changed]
     return None if any(runs is None for runs in found) else np.concatenate([runs for runs in found if runs is not None])
 
 

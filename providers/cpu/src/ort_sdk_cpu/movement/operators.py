@@ -12,11 +12,8 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.kernel.copy import (
-    MIN_COPIED,
-    CopyWriter,
-    Pairs,
-)
+from ort_sdk_cpu.kernel.copy import MIN_COPIED, CopyMaker, CopyWriter
+from ort_sdk_cpu.kernel.runs import Pairs
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 
@@ -71,14 +68,14 @@ class _Viewing(BindableKernel):
 @bindable("Flatten", "Reshape", "Squeeze", "Unsqueeze", any_type=True)
 def reshape(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """The input's elements in their order."""
-    return lambda _inputs, _outputs: CopyWriter(lambda *arrays: [(arrays[-1].reshape(arrays[0].shape), arrays[0])])
+    return CopyMaker(lambda *arrays: [(arrays[-1].reshape(arrays[0].shape), arrays[0])])
 
 
 @bindable("Transpose", any_type=True)
 def transpose(info: KernelInfo, _compute: Any) -> MakeWriter:
     """The input with its axes in another order."""
     order = info.attribute("perm", None)
-    return lambda _inputs, _outputs: CopyWriter(lambda x, out: [(out, x.transpose(order))])
+    return CopyMaker(lambda x, out: [(out, x.transpose(order))])
 
 
 @made_by("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -139,7 +136,7 @@ class _BroadcastWhere:
 @bindable("Expand", any_type=True)
 def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
     """The input repeated along broadcast axes."""
-    return lambda _inputs, _outputs: CopyWriter(lambda x, _shape, out: [(out, np.broadcast_to(x, out.shape))])
+    return CopyMaker(lambda x, _shape, out: [(out, np.broadcast_to(x, out.shape))])
 
 
 @bindable("DepthToSpace", any_type=True)
@@ -154,7 +151,7 @@ def depth_to_space(info: KernelInfo, _compute: Any) -> MakeWriter:
         blocks = x.reshape(batch, *split, height // size, width // size)
         return [(out.reshape(batch, channels, height // size, size, width // size, size), blocks.transpose(axes))]
 
-    return lambda _inputs, _outputs: CopyWriter(pairs)
+    return CopyMaker(pairs)
 
 
 @bindable("SpaceToDepth", any_type=True)
@@ -169,4 +166,4 @@ def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
         axes = (0, 1, 3, 5, 2, 4) if columns_first else (0, 3, 5, 1, 2, 4)
         return [(out.reshape(batch, *split, height // size, width // size), blocks.transpose(axes))]
 
-    return lambda _inputs, _outputs: CopyWriter(pairs)
+    return CopyMaker(pairs)

@@ -14,8 +14,9 @@ from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.copy import COPIED_AT_ONCE, CopyWriter, Pairs
+from ort_sdk_cpu.kernel.copy import COPIES_PER_ELEMENT, CopyWriter
 from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
+from ort_sdk_cpu.kernel.runs import Pairs
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
@@ -78,7 +79,7 @@ class _PatchGemm:
         rows, inner = shape[0] * math.prod(self._counts), math.prod(patch)
         self._shape = (shape[0], *self._counts, *patch)
         self._gemm = GemmCall(GemmProblem(rows, inner, outputs, trans_b=True), scratch)
-        self._threads = threads_for(rows * inner // COPIED_AT_ONCE)
+        self._threads = threads_for(rows * inner // COPIES_PER_ELEMENT)
         self._copies: dict[tuple[int, ...], Any] = {}
         """By strides of X."""
 
