@@ -32,20 +32,20 @@ def fuse(program: FusibleProgram) -> StepFusion:
 
 
 def _fused_varying(program: FusibleProgram) -> StepFusion:
-    """Views, attention and layers, what is worked out by light steps, and chains of the other steps."""
+    """Views, attention and layers, scalar steps as generated code, and chains of the other steps."""
     from ort_sdk_cpu.fusion.shapes.expressions import Expressions
-    from ort_sdk_cpu.fusion.shapes.scalar_steps import LightSteps
+    from ort_sdk_cpu.fusion.shapes.scalar_steps import ScalarSteps
     from ort_sdk_cpu.fusion.shapes.views import fused_views
 
-    told = Expressions(program)
-    light = LightSteps(program, told)
+    expressions = Expressions(program)
+    scalars = ScalarSteps(program, expressions)
     products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
     has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "gemv", "row_gemm"))
-    views, readers = fused_views(program, told, light, has_rows=has_rows and libraries.numba().is_usable)
+    views, readers = fused_views(program, expressions, scalars, has_rows=has_rows and libraries.numba().is_usable)
     left = replace(_without(program, views, readers), readers=readers)
-    loops = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if light.is_computed(own)}))
-    lines = list(light.fused([own for own in left.steps if own in light.positions], loops.fused, readers))
-    chains = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in light.positions}))
+    loops = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if scalars.is_computed(own)}))
+    lines = list(scalars.fused([own for own in left.steps if own in scalars.positions], loops.fused, readers))
+    chains = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if own not in scalars.positions}))
     is_complete = all(getattr(fused.kernel, "is_complete", True) for fused in views)
     return StepFusion([*views, *lines, *chains.fused], is_complete and loops.is_complete and chains.is_complete)
 

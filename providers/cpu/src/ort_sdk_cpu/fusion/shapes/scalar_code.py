@@ -1,4 +1,4 @@
-"""Light steps as lines of Python: expressions over NumPy's functions, and calls of kernels where there is no rule."""
+"""Scalar steps as generated Python: expressions over NumPy's functions, and calls of kernels where there is no rule."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, OrtSdkError, Te
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk_cpu.fusion.elementwise.dynamic_shapes import SMALLEST_WORK
 
-from .expressions import Expressions, Numbers, function_of_lines
+from .expressions import Expressions, SymbolicIntegers, function_of_lines
 
-__all__ = ["LIGHT_TYPES", "LightGroup", "numbers_of_steps", "written"]
+__all__ = ["SCALAR_TYPES", "ScalarGroup", "computed_integers", "generate"]
 
-LIGHT_TYPES = frozenset({TensorElementType.INT64, TensorElementType.INT32, TensorElementType.BOOL})
-"""Of what a run is given, and lines begin with."""
+SCALAR_TYPES = frozenset({TensorElementType.INT64, TensorElementType.INT32, TensorElementType.BOOL})
+"""Element types of the values that come from outside."""
 ERRORS = (ArithmeticError, LookupError, TypeError, ValueError, OrtSdkError)
-"""What lines may raise; the steps say what is wrong, one by one."""
+"""What generated code may raise; the steps are then run one by one, and say what is wrong."""
 
 
-def numbers_of_steps(told: Expressions, value: int) -> Numbers | None:
-    """Whole numbers that steps work out of shapes; None for others, constants among them."""
-    numbers = None if told.constant(value) is not None else told.numbers(value)
-    return numbers if numbers is not None and numbers.steps else None
+def computed_integers(expressions: Expressions, value: int) -> SymbolicIntegers | None:
+    """Integers that steps compute from shapes; None for others, constants among them."""
+    integers = None if expressions.constant(value) is not None else expressions.integers(value)
+    return integers if integers is not None and integers.steps else None
 
 
 @dataclass(slots=True)
-class LightGroup:
-    """Steps that become one."""
+class ScalarGroup:
+    """Steps that become one function."""
 
     units: list[tuple[tuple[int, ...], FusedSteps | None]] = field(default_factory=list)
     """Positions of a step, or of a chain of them; and the chain."""
@@ -37,25 +37,27 @@ class LightGroup:
     readers: set[int] = field(default_factory=set)
 
 
-def written(program: FusibleProgram, told: Expressions, group: LightGroup, readers: Mapping[int, Sequence[int]]) -> FusedSteps:
-    """A group as one step.
+def generate(
+    program: FusibleProgram, expressions: Expressions, group: ScalarGroup, readers: Mapping[int, Sequence[int]]
+) -> FusedSteps:
+    """A group as one step of generated code.
 
     Args:
         program: the program.
-        told: its expressions.
+        expressions: its expressions.
         group: the steps.
         readers: value → positions where it is read.
     """
-    return _Writer(program, told, group, readers).fused()
+    return _CodeGenerator(program, expressions, group, readers).fused()
 
 
-class _Writer:
-    """Writes the function of a group."""
+class _CodeGenerator:
+    """Generates the function of a group."""
 
     def __init__(
-        self, program: FusibleProgram, told: Expressions, group: LightGroup, readers: Mapping[int, Sequence[int]]
+        self, program: FusibleProgram, expressions: Expressions, group: ScalarGroup, readers: Mapping[int, Sequence[int]]
     ) -> None:
-        self._program, self._told, self._group = program, told, group
+        self._program, self._expressions, self._group = program, expressions, group
         self._outputs = {
             index
             for position in group.positions
@@ -65,7 +67,7 @@ class _Writer:
         self._lines: list[str] = []
         self._names: dict[str, Any] = dict(FUNCTIONS)
         self._made: set[int] = set()
-        """Values that lines have assigned."""
+        """Values that were assigned before."""
         self._inputs: set[int] = set()
         self._repeated: set[int] = set()
 
@@ -81,9 +83,9 @@ class _Writer:
         own = {index for position in self._group.positions for index in self._program.steps[position].outputs}
         repeated = tuple(sorted(self._repeated - self._group.positions))
         inputs = sorted(self._inputs - own)
-        kernel = _Lines(
+        kernel = _GeneratedKernel(
             function_of_lines(
-                {value: self._told.rank(value) for value in inputs},
+                {value: self._expressions.rank(value) for value in inputs},
                 self._lines,
                 returned=", ".join(f"v{index}" for index in outputs),
                 errors=ERRORS,
@@ -93,16 +95,18 @@ class _Writer:
         return FusedSteps(tuple(sorted(self._group.positions)), kernel, tuple(inputs), outputs, repeated)
 
     def _has_all_numbers(self, chain: FusedSteps) -> bool:
-        """Whether no numbers follow from shapes that a loop does not tell, or tells when it needs those numbers itself."""
+        """Whether no integers are computed from shapes of values that are only in the loop, or that the loop needs itself."""
         own = [self._program.steps[position] for position in chain.positions]
         group = [self._program.steps[position] for position in self._group.positions]
         made = {index for step in own for index in step.outputs}
-        return self._spoken_of(own).isdisjoint(made) and self._spoken_of(group).isdisjoint(made.difference(chain.outputs))
+        return self._shape_values(own).isdisjoint(made) and self._shape_values(group).isdisjoint(made.difference(chain.outputs))
 
-    def _spoken_of(self, steps: Sequence[FusibleStep]) -> set[int]:
-        """Values whose shapes tell the numbers that steps read or make."""
-        found = [numbers_of_steps(self._told, index) for step in steps for index in (*step.inputs, *step.outputs) if index]
-        return {value for numbers in found if numbers is not None for value in numbers.values}
+    def _shape_values(self, steps: Sequence[FusibleStep]) -> set[int]:
+        """Values from whose shapes the integers that steps read or make are computed."""
+        found = [
+            computed_integers(self._expressions, index) for step in steps for index in (*step.inputs, *step.outputs) if index
+        ]
+        return {value for integers in found if integers is not None for value in integers.values}
 
     def _chain(self, chain: FusedSteps) -> None:
         """One loop where there are many elements, else its steps."""
@@ -130,7 +134,7 @@ class _Writer:
     def _step(self, position: int) -> None:
         step = self._program.steps[position]
         out = step.outputs[0]
-        if numbers_of_steps(self._told, out) is not None:
+        if computed_integers(self._expressions, out) is not None:
             self.name(out)
             return
         rule = _RULES.get(step.op_type)
@@ -138,88 +142,88 @@ class _Writer:
         if text is None:
             kernel = self.named(f"k{out}", step.kernel.compute)
             text = f"{kernel}({', '.join(self.name(index) if index else 'None' for index in step.inputs)})"
-        # NumPy's functions give a number in place of an array without dimensions.
+        # NumPy's functions give a scalar in place of an array without dimensions.
         self._lines.append(f"v{out} = {text}" if self.rank(out) else f"v{out} = asarray({text})")
         self._made.add(out)
 
     def name(self, index: int) -> str:
         """Name of a value, as an array that is there."""
-        numbers = numbers_of_steps(self._told, index)
-        if numbers is not None and index not in self._made:
-            texts = f"[{', '.join(numbers.texts)}]" if numbers.is_vector else numbers.texts[0]
+        integers = computed_integers(self._expressions, index)
+        if integers is not None and index not in self._made:
+            texts = f"[{', '.join(integers.texts)}]" if integers.is_vector else integers.texts[0]
             kind = self.named(f"t{index}", self.element_type(index).numpy_dtype)
-            self._lines.append(f"v{index} = array({self._of(numbers, texts)}, {kind})")
+            self._lines.append(f"v{index} = array({self._of(integers, texts)}, {kind})")
             self._made.add(index)
-        elif self._told.constant(index) is not None:
-            self._names[f"v{index}"] = self._told.constant(index)
+        elif self._expressions.constant(index) is not None:
+            self._names[f"v{index}"] = self._expressions.constant(index)
         elif index not in self._made:
             self._inputs.add(index)
         return f"v{index}"
 
     def named(self, name: str, value: Any) -> str:
-        """A name for something that lines speak of."""
+        """A name for something that the code uses."""
         self._names[name] = value
         return name
 
     def need(self, condition: str) -> None:
-        """Leave it to the steps where a condition does not hold."""
+        """Return to the steps where a condition does not hold."""
         self._lines.append(f"if not {condition}: return NotImplemented")
 
-    def _of(self, numbers: Numbers, text: str) -> str:
-        """A text that speaks of these numbers."""
-        self._inputs |= numbers.values
-        self._repeated |= numbers.steps
+    def _of(self, integers: SymbolicIntegers, text: str) -> str:
+        """A text in which these integers occur."""
+        self._inputs |= integers.values
+        self._repeated |= integers.steps
         return text
 
     def rank(self, index: int) -> int:
         """Dimensions of a value."""
-        return self._told.rank(index)
+        return self._expressions.rank(index)
 
     def element_type(self, index: int) -> TensorElementType:
         """Type of a value's elements."""
         return self._program.values[index].element_type
 
-    def number(self, index: int) -> str | None:
-        """One number of shapes, or constant, without dimensions; None for others."""
-        numbers = self._told.numbers(index)
-        if numbers is None or numbers.is_vector or len(numbers.texts) != 1:
+    def integer(self, index: int) -> str | None:
+        """A scalar integer of shapes, or a constant; None for others."""
+        integers = self._expressions.integers(index)
+        if integers is None or integers.is_vector or len(integers.texts) != 1:
             return None
-        return self._of(numbers, numbers.texts[0])
+        return self._of(integers, integers.texts[0])
 
-    def numbers(self, index: int) -> tuple[str, ...] | None:
-        """Numbers of shapes, or constants, in a vector; None for others."""
-        numbers = self._told.numbers(index)
-        if numbers is None or not numbers.is_vector:
+    def integers(self, index: int) -> tuple[str, ...] | None:
+        """A vector of integers of shapes, or constants; None for others."""
+        integers = self._expressions.integers(index)
+        if integers is None or not integers.is_vector:
             return None
-        self._of(numbers, "")
-        return numbers.texts
+        self._of(integers, "")
+        return integers.texts
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Shape of a value as it was seen."""
+        """Shape of a value in the traced run."""
         return tuple(self._program.values[index].shape)
 
     def is_plain(self, index: int) -> bool:
-        """Whether a value is no number that follows from shapes."""
-        return numbers_of_steps(self._told, index) is None
+        """Whether a value is not computed from shapes."""
+        return computed_integers(self._expressions, index) is None
 
     def constant(self, index: int) -> Any:
         """A value that is the same in every run; None for others."""
-        return self._told.constant(index)
+        return self._expressions.constant(index)
 
     def target(self, step: FusibleStep) -> str | None:
-        """What a Reshape asks for."""
-        numbers = self._told.target(step)
-        return None if numbers is None or not numbers.texts else self._of(numbers, ", ".join(numbers.texts))
+        """The shape that a Reshape is given."""
+        integers = self._expressions.target(step)
+        return None if integers is None or not integers.texts else self._of(integers, ", ".join(integers.texts))
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
-    """Several light steps."""
+class _GeneratedKernel:
+    """Several scalar steps."""
 
     compute: Callable[..., Any]
 
 
-def _unsqueeze(own: _Writer, step: FusibleStep) -> str | None:
+def _unsqueeze(own: _CodeGenerator, step: FusibleStep) -> str | None:
     axes = own.constant(step.inputs[1]) if len(step.inputs) > 1 else None
     x, rank = step.inputs[0], own.rank(step.outputs[0])
     if axes is None or not own.is_plain(x):
@@ -228,14 +232,14 @@ def _unsqueeze(own: _Writer, step: FusibleStep) -> str | None:
     return f"{own.name(x)}[{', '.join('None' if axis in added else ':' for axis in range(rank))}]"
 
 
-def _range(own: _Writer, step: FusibleStep) -> str | None:
-    numbers = [own.number(index) for index in step.inputs]
-    if None in numbers or numbers[2] == "0" or own.element_type(step.outputs[0]) is not TensorElementType.INT64:
+def _range(own: _CodeGenerator, step: FusibleStep) -> str | None:
+    integers = [own.integer(index) for index in step.inputs]
+    if None in integers or integers[2] == "0" or own.element_type(step.outputs[0]) is not TensorElementType.INT64:
         return None
-    return None if own.constant(step.inputs[2]) is None else f"arange({', '.join(map(str, numbers))})"
+    return None if own.constant(step.inputs[2]) is None else f"arange({', '.join(map(str, integers))})"
 
 
-def _reshape(own: _Writer, step: FusibleStep) -> str | None:
+def _reshape(own: _CodeGenerator, step: FusibleStep) -> str | None:
     target = own.target(step) if own.is_plain(step.inputs[0]) else None
     if target is None:
         return None
@@ -245,61 +249,61 @@ def _reshape(own: _Writer, step: FusibleStep) -> str | None:
     return f"{name}.reshape({target})"
 
 
-def _transpose(own: _Writer, step: FusibleStep) -> str | None:
+def _transpose(own: _CodeGenerator, step: FusibleStep) -> str | None:
     perm = step.attributes.get("perm")
     return f"{own.name(step.inputs[0])}.transpose({', '.join(map(str, perm))})" if perm else None
 
 
-def _with_sign(sign: str, types: frozenset[TensorElementType]) -> Callable[[_Writer, FusibleStep], str | None]:
-    """An operator of two arrays, one of which may be a number."""
+def _infix(sign: str, types: frozenset[TensorElementType]) -> Callable[[_CodeGenerator, FusibleStep], str | None]:
+    """An operator of two arrays, one of which may be a scalar."""
 
-    def text(own: _Writer, step: FusibleStep) -> str | None:
+    def text(own: _CodeGenerator, step: FusibleStep) -> str | None:
         if own.element_type(step.inputs[0]) not in types:
             return None
-        texts = [own.number(index) or (own.name(index) if own.is_plain(index) else None) for index in step.inputs]
+        texts = [own.integer(index) or (own.name(index) if own.is_plain(index) else None) for index in step.inputs]
         has_array = any(own.rank(index) and own.is_plain(index) for index in step.inputs)
         return f"{texts[0]} {sign} {texts[1]}" if has_array and None not in texts else None
 
     return text
 
 
-def _cast(own: _Writer, step: FusibleStep) -> str | None:
+def _cast(own: _CodeGenerator, step: FusibleStep) -> str | None:
     x, out = step.inputs[0], step.outputs[0]
     target = own.element_type(out)
-    if own.element_type(x) not in LIGHT_TYPES or target not in CAST_TYPES:
+    if own.element_type(x) not in SCALAR_TYPES or target not in CAST_TYPES:
         return None
     return f"{own.name(x)}.astype({own.named(f't{out}', target.numpy_dtype)})"
 
 
-def _concat(own: _Writer, step: FusibleStep) -> str:
+def _concat(own: _CodeGenerator, step: FusibleStep) -> str:
     names = [own.name(index) for index in step.inputs]
     return f"concatenate(({', '.join(names)},), {step.attributes['axis']})"
 
 
-def _where(own: _Writer, step: FusibleStep) -> str:
+def _where(own: _CodeGenerator, step: FusibleStep) -> str:
     return f"where({', '.join([own.name(index) for index in step.inputs])})"
 
 
-def _gather(own: _Writer, step: FusibleStep) -> str:
+def _gather(own: _CodeGenerator, step: FusibleStep) -> str:
     x, indices = (own.name(index) for index in step.inputs)
     return f"{x}.take({indices}, {step.attributes.get('axis', 0)})"
 
 
-def _gather_many(own: _Writer, step: FusibleStep) -> str | None:
+def _gather_nd(own: _CodeGenerator, step: FusibleStep) -> str | None:
     """GatherND of single elements."""
     indices = own.shape(step.inputs[1])
     if not indices or indices[-1] != own.rank(step.inputs[0]) or step.attributes.get("batch_dims", 0):
         return None
-    x, places = (own.name(index) for index in step.inputs)
-    own.need(f"{places}.shape[-1] == {indices[-1]}")
+    x, tuples = (own.name(index) for index in step.inputs)
+    own.need(f"{tuples}.shape[-1] == {indices[-1]}")
     kernel = own.named(f"k{step.outputs[0]}", step.kernel.compute)
-    elements = f"{x}[{', '.join(f'{places}[..., {axis}]' for axis in range(indices[-1]))}]"
-    return f"{elements} if {places}.size < {SMALLEST_WORK} else {kernel}({x}, {places})"
+    elements = f"{x}[{', '.join(f'{tuples}[..., {axis}]' for axis in range(indices[-1]))}]"
+    return f"{elements} if {tuples}.size < {SMALLEST_WORK} else {kernel}({x}, {tuples})"
 
 
-def _expand(own: _Writer, step: FusibleStep) -> str | None:
+def _expand(own: _CodeGenerator, step: FusibleStep) -> str | None:
     x, rank = step.inputs[0], own.rank(step.outputs[0])
-    texts = own.numbers(step.inputs[1])
+    texts = own.integers(step.inputs[1])
     if not texts or not own.is_plain(x) or not len(texts) == rank == own.rank(x):
         return None
     name = own.name(x)
@@ -307,7 +311,7 @@ def _expand(own: _Writer, step: FusibleStep) -> str | None:
     return f"broadcast_to({name}, ({', '.join(shape)},))"
 
 
-def _sums(own: _Writer, step: FusibleStep) -> str | None:
+def _cum_sum(own: _CodeGenerator, step: FusibleStep) -> str | None:
     """CumSum."""
     axis = own.constant(step.inputs[1])
     is_plain = not step.attributes.get("exclusive", 0) and not step.attributes.get("reverse", 0)
@@ -316,10 +320,10 @@ def _sums(own: _Writer, step: FusibleStep) -> str | None:
     return f"{own.name(step.inputs[0])}.cumsum({int(axis.reshape(-1)[0])})"
 
 
-def _of_two(name: str) -> Callable[[_Writer, FusibleStep], str | None]:
-    """A function of two arrays of whole numbers."""
+def _binary_function(name: str) -> Callable[[_CodeGenerator, FusibleStep], str | None]:
+    """A function of two arrays of integers."""
 
-    def text(own: _Writer, step: FusibleStep) -> str | None:
+    def text(own: _CodeGenerator, step: FusibleStep) -> str | None:
         if len(step.inputs) != 2 or own.element_type(step.inputs[0]) is not TensorElementType.INT64:
             return None
         return f"{name}({', '.join([own.name(index) for index in step.inputs])})"
@@ -327,37 +331,37 @@ def _of_two(name: str) -> Callable[[_Writer, FusibleStep], str | None]:
     return text
 
 
-WHOLE = frozenset({TensorElementType.INT64})
-TRUTH = frozenset({TensorElementType.BOOL})
-CAST_TYPES = LIGHT_TYPES | {TensorElementType.FLOAT}
+INTEGER = frozenset({TensorElementType.INT64})
+BOOLEAN = frozenset({TensorElementType.BOOL})
+CAST_TYPES = SCALAR_TYPES | {TensorElementType.FLOAT}
 FUNCTIONS = {
     name: getattr(np, name)
     for name in ("arange", "array", "asarray", "broadcast_to", "concatenate", "maximum", "minimum", "where")
 }
-"""NumPy's that lines call."""
-_RULES: dict[str, Callable[[_Writer, FusibleStep], str | None]] = {
-    "Add": _with_sign("+", WHOLE),
-    "And": _with_sign("&", TRUTH),
+"""NumPy's, which the code calls."""
+_RULES: dict[str, Callable[[_CodeGenerator, FusibleStep], str | None]] = {
+    "Add": _infix("+", INTEGER),
+    "And": _infix("&", BOOLEAN),
     "Cast": _cast,
     "Concat": _concat,
-    "CumSum": _sums,
-    "Equal": _with_sign("==", WHOLE),
+    "CumSum": _cum_sum,
+    "Equal": _infix("==", INTEGER),
     "Expand": _expand,
     "Gather": _gather,
-    "GatherND": _gather_many,
-    "Greater": _with_sign(">", WHOLE),
-    "GreaterOrEqual": _with_sign(">=", WHOLE),
-    "Less": _with_sign("<", WHOLE),
-    "LessOrEqual": _with_sign("<=", WHOLE),
-    "Max": _of_two("maximum"),
-    "Min": _of_two("minimum"),
-    "Mul": _with_sign("*", WHOLE),
-    "Or": _with_sign("|", TRUTH),
+    "GatherND": _gather_nd,
+    "Greater": _infix(">", INTEGER),
+    "GreaterOrEqual": _infix(">=", INTEGER),
+    "Less": _infix("<", INTEGER),
+    "LessOrEqual": _infix("<=", INTEGER),
+    "Max": _binary_function("maximum"),
+    "Min": _binary_function("minimum"),
+    "Mul": _infix("*", INTEGER),
+    "Or": _infix("|", BOOLEAN),
     "Range": _range,
     "Reshape": _reshape,
-    "Sub": _with_sign("-", WHOLE),
+    "Sub": _infix("-", INTEGER),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }
-"""Operator → its line, where it is not the kernel's call."""
+"""Operator → its expression, where it is not a call of the kernel."""

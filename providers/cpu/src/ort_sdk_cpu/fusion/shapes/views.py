@@ -1,4 +1,4 @@
-"""Views and shapes in runs whose shapes vary: a line of Python in the place of steps that each make an array of a few numbers."""
+"""Views and shapes in runs of dynamic shapes: an expression in place of steps that each make an array of a few integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ort_sdk_cpu.fusion.transformer.steps import RowStep
 from ort_sdk_cpu.memory.workspace import shared_scratch
 
 from .expressions import Expression, Expressions, function_of
-from .scalar_steps import LightSteps
+from .scalar_steps import ScalarSteps
 
 __all__ = ["fused_views"]
 
@@ -30,14 +30,14 @@ class ViewKernel:
 
 
 def fused_views(
-    program: FusibleProgram, expressions: Expressions, light: LightSteps, *, has_rows: bool
+    program: FusibleProgram, expressions: Expressions, scalars: ScalarSteps, *, has_rows: bool
 ) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
-    """Sequences of tasks on rows, attention with its views, and other views with what works out their shapes.
+    """Sequences of tasks on rows, attention with its views, and other views with what computes their shapes.
 
     Args:
         program: whose shapes vary.
         expressions: its expressions.
-        light: its steps that are lines of one function, and read what those need.
+        scalars: its steps that become generated code, and read what that needs.
         has_rows: whether steps may be tasks on rows.
 
     Returns:
@@ -45,7 +45,7 @@ def fused_views(
     """
     has_softmax = any(step.op_type in {"BiasSoftmax", "Softmax"} for step in program.steps.values())
     groups = list(attention_groups(program, expressions)) if has_softmax else []
-    return _Chooser(program, expressions, light, groups, has_rows=has_rows).fused()
+    return _Chooser(program, expressions, scalars, groups, has_rows=has_rows).fused()
 
 
 class _Chooser:
@@ -54,7 +54,7 @@ class _Chooser:
     Args:
         program: whose shapes vary.
         expressions: its expressions.
-        light: its light steps.
+        scalars: its steps that become generated code.
         groups: its attentions of several steps.
         has_rows: whether steps may be tasks on rows.
     """
@@ -63,19 +63,19 @@ class _Chooser:
         self,
         program: FusibleProgram,
         expressions: Expressions,
-        light: LightSteps,
+        scalars: ScalarSteps,
         groups: list[AttentionGroup],
         *,
         has_rows: bool,
     ) -> None:
-        self._program, self._expressions, self._light, self._groups = program, expressions, light, groups
+        self._program, self._expressions, self._scalars, self._groups = program, expressions, scalars, groups
         self._tasks: Tasks = tasks_of(program, expressions, groups) if has_rows else {}
 
     def fused(self) -> tuple[list[FusedSteps], Mapping[int, Sequence[int]]]:
         """See ``fused_views``."""
         while True:
             left = self._groups_left()
-            chosen = _Chosen.of(self._program, self._expressions, self._light, [*left, *starmap(_Task, self._tasks.items())])
+            chosen = _Chosen.of(self._program, self._expressions, self._scalars, [*left, *starmap(_Task, self._tasks.items())])
             held = chosen.held_up(left)
             if held:
                 self._groups = [group.uncached if group in held and group.uncached else group for group in self._groups]
@@ -129,7 +129,11 @@ class _Chosen:
 
     @classmethod
     def of(
-        cls, program: FusibleProgram, expressions: Expressions, light: LightSteps, groups: Sequence[AttentionGroup | _Task]
+        cls,
+        program: FusibleProgram,
+        expressions: Expressions,
+        scalars: ScalarSteps,
+        groups: Sequence[AttentionGroup | _Task],
     ) -> _Chosen:
         """From the end to the beginning: what nothing reads but steps that are left out is left out."""
         found = cls(program, {}, {})
@@ -144,9 +148,9 @@ class _Chosen:
                     found._read(position, group.reads)
                 continue
             is_read = any(index in found.readers for index in step.outputs if index)
-            if position in light.positions:
+            if position in scalars.positions:
                 if is_read:
-                    found._read(position, light.reads(position))
+                    found._read(position, scalars.reads(position))
                 continue
             view = expressions.array(step.outputs[0]) if expressions.is_view(step) else None
             if view is not None and len(view.steps) > 1:

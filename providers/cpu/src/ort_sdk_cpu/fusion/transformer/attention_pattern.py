@@ -340,7 +340,7 @@ class _Finder:
         shared = wide[2] if len(wide) == 5 else 0
         if narrow != (batch, heads, 1, *rest) or wide != (batch, heads, shared, *rest) or len(rest) != 2:
             return None
-        target, whole = self._expressions.numbers(expand[1].inputs[1]), self._expressions.target(reshape)
+        target, whole = self._expressions.integers(expand[1].inputs[1]), self._expressions.target(reshape)
         dims = self._expressions.dims(value).texts
         if target is None or whole is None or result != (batch, heads * shared, *rest) or whole.texts[1] != str(heads * shared):
             return None
