@@ -152,7 +152,7 @@ def test_explain_runs_other_models_where_sizes_are_given(cli, model):
     assert "--dim NAME=N" in listed
 
 
-def test_explain_tells_those_of_fused_steps(cli, model):
+def test_explain_shows_those_of_fused_steps(cli, model):
     assert explained(cli, model(2), "--program") == ["gemm, rectified", "gemm, rectified", None, "gemm"]
 
 
@@ -190,7 +190,7 @@ def test_traces_have_them(model, tmp_path):
     assert "algorithm" not in nodes["negative_kernel_time"]
 
 
-def test_programs_of_a_session_tell_them(model):
+def test_programs_of_a_session_have_them(model):
     session = ort.InferenceSession(model(2), providers=[NAME])
     for _ in range(3):
         session.run(None, {"x": np.ones((2, 3), np.float32)})

@@ -62,7 +62,7 @@ def test_one_channel_is_gray(values, identity, rgb, shape):
     np.testing.assert_array_equal(values(identity(TensorProto.UINT8, shape), "--input", path).reshape(2, 4), gray)
 
 
-def test_channels_of_a_shape_that_does_not_tell(values, identity, rgb):
+def test_channels_of_an_ambiguous_shape(values, identity, rgb):
     path, pixels = rgb
     model = identity(TensorProto.UINT8, [None, None, None, None])
     np.testing.assert_array_equal(values(model, "--input", path), pixels.transpose(2, 0, 1)[None])

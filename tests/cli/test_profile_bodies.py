@@ -83,7 +83,7 @@ def test_each_nanosecond_is_in_one_row(cli, model, runs):
     assert sum(row["percent"] for row in report["rows"]) == pytest.approx(100, rel=1e-3)
 
 
-def test_the_table_tells_whether_bodies_are_included(cli, model):
+def test_the_table_says_whether_bodies_are_included(cli, model):
     path, _ = model
     assert "Scan are without their bodies" in cli("profile", path, "--runs", "1", "--step-by-step").out
     assert "Scan include their bodies" in cli("profile", path, "--runs", "1").out

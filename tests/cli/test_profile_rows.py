@@ -1,4 +1,4 @@
-"""Times of steps add up to those of runs that nobody watches."""
+"""Times of steps add up to those of runs without an observer."""
 
 import time
 from types import SimpleNamespace
@@ -51,6 +51,6 @@ def test_what_bodies_take_is_taken_off_once():
     assert all(round(nanoseconds / hour) * hour - 4 * test_ns <= nanoseconds for nanoseconds in own.values())
 
 
-def test_the_rest_of_a_run_is_told():
+def test_the_remaining_time_of_a_run_has_a_row():
     rows = _summed({"MatMul": [9_000_000, 100]}, total=10_000_000)
     assert [(row["operator"], row["percent"]) for row in rows] == [("MatMul", 90), (OUTSIDE, 10)]

@@ -152,11 +152,11 @@ def attempt(seeds, number):
 def outcome(subject, rng):
     """(kind, text): "result" and "refused" may be, "differs", "warning", "error" and "hang" may not."""
     try:
-        with limits(), warnings.catch_warnings(record=True) as told:
+        with limits(), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             warnings.simplefilter("ignore", UserWarning)  # what Pillow says of broken images
             found = outcomes(subject, rng)
-        return ("warning", str(told[0])) if told else judge(subject, found)
+        return ("warning", str(warned[0])) if warned else judge(subject, found)
     except OrtSdkError as error:
         return "refused", f"{type(error).__name__}: {error}"
     except TookTooLong:

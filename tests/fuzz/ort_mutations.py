@@ -75,7 +75,7 @@ MUTATIONS = (
 
 
 def mutate(content, rng):
-    """One mutant: bits turned, the end cut off, offsets, counts, numbers and tables' fields set to something else."""
+    """One mutant: bits flipped, the end cut off, offsets, counts, numbers and tables' fields set to something else."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2))):
         if data:

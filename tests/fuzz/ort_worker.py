@@ -137,7 +137,7 @@ def warm_up(library, folder):
         try_mutant(library, source.read_bytes(), feeds_of(source))
 
 
-def tell(row):
+def write_row(row):
     sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.flush()
 
@@ -147,8 +147,8 @@ def main():
     first, count = map(int, sys.argv[3:])
     warm_up(library, folder)
     for seed in range(first, first + count):
-        tell({"begins": seed})
-        tell(try_seed(library, folder, seed))
+        write_row({"begins": seed})
+        write_row(try_seed(library, folder, seed))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_reshape_cancels_symbols(wanted, expected):
     assert shape_of(node("Reshape", ["x", "s"], ["y"]), constants={"s": np.array(wanted)}) == expected
 
 
-def test_axes_named_twice_tell_nothing():
+def test_axes_named_twice_give_no_shape():
     """The kernel says what is wrong."""
     assert shape_of(node("Unsqueeze", ["x", "a"], ["y"]), constants={"a": np.array([1, 1])}) is None
 
@@ -213,7 +213,7 @@ def test_nonsense_is_not_known(odd):
     )
 
 
-def test_branches_tell_what_they_agree_on():
+def test_branches_give_the_shapes_they_agree_on():
     def branch(name, size):
         output = value(name, None)
         return helper.make_graph([node("Expand", ["x", f"s{size}"], [name])], name, [], [output])
@@ -307,13 +307,13 @@ FAMILIES = """
 import importlib, json, pathlib
 import ort_sdk.graph.shape_inference as package
 from ort_sdk.graph.shape_inference import infer, node_call
-told, at_first, wrong = infer._family_of(), set(node_call.SHAPE_RULES), []
-for key, family in told.items():
+families, at_first, wrong = infer._family_of(), set(node_call.SHAPE_RULES), []
+for key, family in families.items():
     importlib.import_module(f"{package.__name__}.{family}")
     wrong += [key] * (key in at_first or key not in node_call.SHAPE_RULES)
 for path in pathlib.Path(package.__file__).parent.glob("*.py"):
     importlib.import_module(f"{package.__name__}.{path.stem}")
-wrong += sorted(node_call.SHAPE_RULES.keys() - at_first - told.keys())
+wrong += sorted(node_call.SHAPE_RULES.keys() - at_first - families.keys())
 wrong += sorted(node_call.CONTENTS_RULES.keys() - node_call.SHAPE_RULES.keys())
 print(json.dumps(wrong))
 """

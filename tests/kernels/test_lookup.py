@@ -62,7 +62,7 @@ def test_output_constraints_are_checked():
     assert _lookup(registry, node, x="tensor(int64)", y="tensor(double)").lookup(node) is None
 
 
-def test_a_formal_of_a_fixed_type_goes_by_its_name():
+def test_a_formal_of_a_fixed_type_is_constrained_by_its_name():
     assert resolve_type_strings("", "Shape", 13) == {"T": (("input", 0),), "T1": (("output", 0),)}
     assert resolve_type_strings("", "ReduceSum", 13)["axes"] == (("input", 1),)
     assert resolve_type_strings("acme", "Wanted", 1) is None

@@ -1,4 +1,4 @@
-"""An error that somebody keeps holds no feed, and nothing of the session but the functions in which it was raised."""
+"""An error that is kept holds no feed, and nothing of the session but the functions in which it was raised."""
 
 import gc
 import traceback
@@ -58,7 +58,7 @@ def test_feeds_and_session_are_free(runs):
     assert "Gather" in str(kept)
 
 
-def test_where_it_was_raised_is_still_told():
+def test_where_it_was_raised_is_still_in_the_traceback():
     with pytest.raises(OrtSdkError) as raised:
         opened(picked_rows()).run(None, rows(fed()))
     text = "".join(traceback.format_exception(raised.value))

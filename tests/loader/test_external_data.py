@@ -251,7 +251,7 @@ def test_bytes_resolve_against_the_current_directory(folder, add_model, external
         load_model(add_model([external_tensor(("location", "../secret.bin"))]).SerializeToString())
 
 
-def test_a_folder_given_takes_the_place_of_the_models(load, folder) -> None:
+def test_a_folder_given_replaces_the_models(load, folder) -> None:
     assert load(("location", "w.bin"), external_data_folder=folder / "sub").info.path.parent.name == "sub"
     with pytest.raises(Fail, match="escapes"):
         load(("location", "../w.bin"), external_data_folder=folder / "sub")

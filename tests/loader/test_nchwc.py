@@ -188,7 +188,7 @@ def test_pattern(tail, suffix, opset, tmp_path):
     assert not {"Pad", "Slice", "Identity", "Reshape"} & set(operators(session)) - {n.op_type for n in nodes}
 
 
-def test_sizes_nothing_tells(tmp_path):
+def test_unknown_sizes(tmp_path):
     """A value of unknown rank is filled up to whole blocks when the model runs."""
     nodes = [node("Expand", "x,t", "e"), conv("y", source="e", bias="")]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)

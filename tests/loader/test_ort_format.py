@@ -196,7 +196,7 @@ def test_files_read_as_ort_format(name, model_format, content, tmp_path):
     assert session.get_modelmeta().custom_metadata_map == {"answer": "42", "empty": ""}
 
 
-def test_format_is_told_by_extension_and_bytes_by_identifier(content, tmp_path):
+def test_format_is_decided_by_extension_or_by_the_bytes_identifier(content, tmp_path):
     assert load_model(content).type_strings
     (tmp_path / "m.onnx").write_bytes(content)
     (tmp_path / "m.ort").write_bytes(as_bytes(small_model()))

@@ -360,7 +360,7 @@ def test_bodies_that_share_their_bytes_do_not_multiply(levels, words):
 
 
 def mutated(content, seed):
-    """Bits turned, the end cut off, an offset, a count or a place in a table of fields set to something else."""
+    """Bits flipped, the end cut off, an offset, a count or an index in a table of fields set to something else."""
     rng = random.Random(seed)
     data = bytearray(content)
     kind = rng.randrange(5)

@@ -113,9 +113,9 @@ def test_defaults_are_spelt_out(tmp_path):
 def test_weights_are_aligned(tmp_path):
     content = write(ROOT / "examples" / "digits" / "digits.onnx", tmp_path / "digits.ort").read_bytes()
     tensors = FlatBuffer(memoryview(content)).root(b"ORTM").table(SessionSlot.MODEL, "M").table(ModelSlot.GRAPH, "G")
-    places = [tensor.vector(TensorSlot.RAW_DATA, 1)[0] for tensor in tensors.tables(GraphSlot.INITIALIZERS, "T")]
-    assert places
-    assert all(place % WEIGHT_ALIGNMENT == 0 for place in places)
+    offsets = [tensor.vector(TensorSlot.RAW_DATA, 1)[0] for tensor in tensors.tables(GraphSlot.INITIALIZERS, "T")]
+    assert offsets
+    assert all(offset % WEIGHT_ALIGNMENT == 0 for offset in offsets)
 
 
 def test_constants_of_every_kind(tmp_path):

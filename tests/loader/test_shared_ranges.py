@@ -138,7 +138,7 @@ def test_types_share_bytes_but_booleans_do_not(tmp_path):
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_what_is_derived_alike_from_one_range_is_written_once(tmp_path):
+def test_what_is_derived_equally_from_one_range_is_written_once(tmp_path):
     """Two 4-bit products over the same bytes, by different initializers."""
     rows, columns, block = 256, 64, 32
     codes = np.random.default_rng(2).integers(0, 255, rows * columns // 2).astype(np.uint8)

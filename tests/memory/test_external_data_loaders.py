@@ -183,7 +183,7 @@ def test_refused_paths_are_refused_with_loaders_too(source, location):
 
 
 @only_new_objects()
-def test_a_host_loader_takes_the_place_of_the_map(source, tmp_path):
+def test_a_host_loader_replaces_the_map(source, tmp_path):
     loader = source(HostLoader())
     path = encrypted(tmp_path)
     first = on_cpu(path)

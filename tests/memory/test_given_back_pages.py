@@ -55,7 +55,7 @@ def test_of_what_a_kernel_packed(provider, start, files, monkeypatch, packs_in_f
 
 
 @only_new_objects()
-def test_not_of_what_a_kernel_reads_where_it_lies(provider, start, files, monkeypatch):
+def test_not_of_what_a_kernel_reads_without_a_copy(provider, start, files, monkeypatch):
     def prepack(self, tensor, input_index, allocator):
         assert tensor.packed().max() > 0  # all of it is in memory
         return PrePackedWeights((np.array(tensor.shape[::-1]).view(np.uint8), tensor.packed()))

@@ -16,7 +16,7 @@ CPU = ["CPUExecutionProvider"]
 
 @pytest.fixture
 def path(tmp_path):
-    """A model whose weight lies inline, at an address that is no multiple of four."""
+    """A model whose weight is inline, at an address that is no multiple of four."""
     model = product_model()
     for length in range(1, 9):
         model.doc_string = "x" * length

@@ -87,7 +87,7 @@ def test_equal_contents_in_memory_are_found(provider, start):
     close_to(run(session), X @ (WEIGHT + 1))
 
 
-def test_a_replaced_file_is_packed_anew(provider, start, model_path):
+def test_a_replaced_file_is_packed_again(provider, start, model_path):
     first = start(model_path)
     data = model_path.with_name("product.data")
     other = data.with_name("other")
@@ -244,7 +244,7 @@ def test_damaged_cache_files_are_not_used(provider, start, model_path, tmp_path,
         "\ufeff{}",
     ],
 )
-def test_headers_somebody_made_up_are_not_used(provider, start, model_path, tmp_path, text):
+def test_forged_headers_are_not_used(provider, start, model_path, tmp_path, text):
     config = {CACHE: tmp_path / "cache"}
     start(model_path, config)
     forget(provider)
@@ -272,7 +272,7 @@ def test_a_cache_file_of_another_key_is_not_used(provider, start, model_path, tm
     assert provider.packed == 3
 
 
-def test_what_lies_in_the_cache_folder_in_place_of_a_file(provider, start, model_path, tmp_path):
+def test_other_things_than_files_in_the_cache_folder(provider, start, model_path, tmp_path):
     config = {CACHE: tmp_path / "cache"}
     start(model_path, config)
     (file,) = (tmp_path / "cache").iterdir()

@@ -237,7 +237,7 @@ def test_a_session_that_fails_leaves_nothing(provider, start, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_flag_alone_is_told(start, caplog):
+def test_the_flag_alone_is_logged(start, caplog):
     start(product_model().SerializeToString(), SAVE)
     assert "is ignored" in caplog.text
 

@@ -33,7 +33,7 @@ def file(tmp_path):
 
 
 class Unread(MappedTensor):
-    """Fails where somebody reads it."""
+    """Fails if it is read."""
 
     def numpy(self):
         raise AssertionError("read")

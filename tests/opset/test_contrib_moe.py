@@ -58,8 +58,10 @@ def test_the_three_layouts_of_swiglu_agree():
     arguments = {"domain": MICROSOFT, "output_types": [1]}
     attributes = {"k": 2, **GPT_OSS}
     (expected,) = run_sdk(*make_model("MoE", [x, router, interleaved, None, second], attributes=attributes, **arguments))
-    halves = np.concatenate([swish, linear], axis=1)
-    model = make_model("MoE", [x, router, halves, None, second], attributes={**attributes, "swiglu_fusion": 2}, **arguments)
+    gate_and_linear = np.concatenate([swish, linear], axis=1)
+    model = make_model(
+        "MoE", [x, router, gate_and_linear, None, second], attributes={**attributes, "swiglu_fusion": 2}, **arguments
+    )
     assert_same(run_sdk(*model)[0], expected, 1e-4, 1e-4)
     inputs = [x, router, swish, None, second, None, linear]
     model = make_model("MoE", inputs, attributes={**attributes, "swiglu_fusion": 0}, **arguments)

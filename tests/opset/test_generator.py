@@ -102,7 +102,7 @@ def test_range_of_fractions():
         run("Range", [np.array(bound, np.float32) for bound in (0, 1, 0)], 11)
 
 
-def test_range_of_halves_does_not_stall():
+def test_range_of_float16_does_not_stall():
     actual = run("Range", [np.array(bound, np.float16) for bound in (2040, 2056, 1)], 27)
     np.testing.assert_array_equal(actual, np.arange(2040, 2056).astype(np.float16), strict=True)
 

@@ -101,7 +101,7 @@ def test_stft_of_one_frame():
     np.testing.assert_allclose(actual, np.stack([spectrum.real, spectrum.imag], -1), rtol=1e-5, atol=1e-5)
 
 
-def test_stft_of_a_signal_without_parts():
+def test_stft_of_a_signal_without_last_dimension():
     x = signal(2, 30)
     (actual,) = compare("STFT", [x, index(4), np.hanning(8).astype(np.float32)], opset=17)
     assert actual.shape == (2, 6, 5, 2)

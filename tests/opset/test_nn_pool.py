@@ -89,7 +89,7 @@ def test_a_window_may_reach_over_the_end_of_its_input_by_less_than_its_stride(op
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2, 2), (1, 16, 40, 2)])
-def test_places_of_a_window_that_reaches_over_the_end(shape):
+def test_indices_of_a_window_that_reaches_over_the_end(shape):
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2]}
     model, feeds = make_model("MaxPool", [normal(*shape)], 2, opset=12, attributes=attributes)
     expected = run_reference(model, feeds)
@@ -226,20 +226,20 @@ def test_what_does_not_fit_is_refused(op_type, inputs, attributes):
 @pytest.mark.parametrize(
     "attributes", [{"kernel_shape": [3, 2], "strides": [2, 2]}, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}]
 )
-def test_max_pool_with_places_passes_over_nan(attributes):
+def test_max_pool_with_indices_passes_over_nan(attributes):
     x = normal(2, 2, 9, 8)
     x[x > 0.5] = np.nan
     model, feeds = make_model("MaxPool", [x], 2, opset=22, attributes=attributes, output_types=[FLOAT, INT64])
     session = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     pads, strides = attributes.get("pads", [0, 0])[:2], attributes.get("strides", [1, 1])
     for _ in range(5):
-        largest, places = session.run(None, feeds)
-        for place in np.ndindex(*largest.shape):
-            begins = [at * step - pad for at, step, pad in zip(place[2:], strides, pads, strict=True)]
+        largest, indices = session.run(None, feeds)
+        for index in np.ndindex(*largest.shape):
+            begins = [at * step - pad for at, step, pad in zip(index[2:], strides, pads, strict=True)]
             rows, columns = (
                 slice(max(0, begin), begin + size) for begin, size in zip(begins, attributes["kernel_shape"], strict=True)
             )
-            window = x[(*place[:2], rows, columns)]
+            window = x[(*index[:2], rows, columns)]
             known = window[~np.isnan(window)]
-            np.testing.assert_equal(largest[place], known.max() if known.size else np.nan)
-            np.testing.assert_equal(x.reshape(-1)[places[place]], largest[place])
+            np.testing.assert_equal(largest[index], known.max() if known.size else np.nan)
+            np.testing.assert_equal(x.reshape(-1)[indices[index]], largest[index])

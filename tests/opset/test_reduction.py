@@ -168,7 +168,7 @@ def test_arg_of_nothing():
 
 
 @pytest.mark.parametrize(("keepdims", "shape"), [(0, (0, 3)), (1, (0, 1, 3))])
-def test_extremes_that_nobody_asks_for_need_no_elements(keepdims, shape):
+def test_extremes_that_are_not_wanted_need_no_elements(keepdims, shape):
     empty = np.zeros((0, 0, 3), np.float32)
     attributes = {"axis": 1, "keepdims": keepdims}
     (found,) = run_kernel("ArgMax", [empty], [TensorElementType.INT64], opset=13, attributes=attributes)

@@ -38,12 +38,12 @@ def test_integers_wrap_floats_beyond_them(source, target):
 
 @pytest.mark.parametrize("shape", [(65536,), (3, 65536), (0,), ()])
 def test_every_half_becomes_the_same_single(shape):
-    halves = np.resize(np.arange(65536, dtype=np.uint16), shape).view(np.float16)
-    expected = halves.astype(np.float32).view(np.uint32)
-    for values in (halves, halves.T):
+    float16 = np.resize(np.arange(65536, dtype=np.uint16), shape).view(np.float16)
+    expected = float16.astype(np.float32).view(np.uint32)
+    for values in (float16, float16.T):
         result = cast(values, E.FLOAT)
         assert result.flags.writeable
-        np.testing.assert_array_equal(result.view(np.uint32), expected if values is halves else expected.T, strict=True)
+        np.testing.assert_array_equal(result.view(np.uint32), expected if values is float16 else expected.T, strict=True)
 
 
 def _through_onnxruntime(values, target, saturate):
@@ -212,7 +212,7 @@ def test_bit_cast_takes_transposed_views():
     assert actual.tolist() == np.ascontiguousarray(view).view(np.uint32).tolist()
 
 
-def test_session_casts_constants_and_feeds_alike():
+def test_session_casts_constants_and_feeds_to_the_same():
     model, feeds = make_model("Cast", [VALUES], opset=13, attributes={"to": int(E.INT64)}, constants=(0,), output_types=[7])
     assert run_sdk(model, feeds)[0].tolist() == VALUES.astype(np.int64).tolist()
 

@@ -109,7 +109,7 @@ def test_missing_package_is_named(package, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_node_without_kernel_tells_where_definitions_are(tmp_path):
+def test_error_of_a_node_without_kernel_says_where_definitions_are(tmp_path):
     code = f"""
 import ort_sdk, ort_sdk.api
 from ort_sdk.api import KernelRegistry

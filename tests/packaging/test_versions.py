@@ -35,11 +35,11 @@ def test_provider_carries_the_licence(folder):
 
 
 @pytest.mark.parametrize("folder", [ROOT, *PROVIDERS], ids=lambda folder: folder.name)
-def test_changelog_tells_of_the_version(folder):
+def test_changelog_has_the_version(folder):
     assert f"## [{VERSION}]" in (folder / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_package_tells_the_installed_version():
+def test_package_has_the_installed_version():
     import ort_sdk
 
     assert ort_sdk.__version__ == VERSION == importlib.metadata.version("ort-sdk")

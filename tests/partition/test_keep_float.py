@@ -87,7 +87,7 @@ def test_a_value_that_is_an_output_too_is_rounded_once_for_that():
     assert assignment.kernel_for(cast) is not None
 
 
-def test_a_value_nobody_computes_on_is_rounded_where_it_is_made():
+def test_a_value_without_computing_readers_is_rounded_where_it_is_made():
     graph, assignment = _kept([node("Exp", ["x"], ["a"]), node("Transpose", ["a"], ["y"])], {"y": HALF})
     assert _operators(graph) == ["Cast", "Exp", "Cast", "Transpose"]
     assert assignment.kept_in_float == ()
@@ -187,7 +187,7 @@ def test_a_value_a_body_reads_is_rounded_for_it():
     assert _type(graph, "b") == "tensor(float16)"
 
 
-def test_bodies_keep_float_inside_and_give_out_halves():
+def test_bodies_keep_float_inside_and_return_float16():
     body = helper.make_graph(
         [node("Exp", ["s"], ["e"]), node("Sqrt", ["e"], ["r"])],
         "body",
@@ -203,7 +203,7 @@ def test_bodies_keep_float_inside_and_give_out_halves():
     assert _type(inner, "r") == _type(inner, "s") == "tensor(float16)"
 
 
-def test_a_kernel_of_its_own_for_halves_reads_and_makes_halves():
+def test_a_native_float16_kernel_reads_and_makes_float16():
     def register(registry):
         registry.kernel("Relu", 14, {"T": ["tensor(float16)"]})(lambda _info: lambda x: np.maximum(x, 0))
         add_opset(registry, np)
@@ -226,7 +226,7 @@ def test_a_faster_kernel_for_float_is_found():
     assert assignment.kernel_for(graph.nodes[2]).kernel_def.half_support is HalfSupport.NATIVE
 
 
-def test_values_that_cross_to_another_provider_are_halves():
+def test_values_that_cross_to_another_provider_are_float16():
     def first(registry):
         rows = KernelRegistry("rows")
         add_opset(rows, np)
@@ -251,7 +251,7 @@ def test_a_type_that_an_attribute_names_stays():
     assert assignment.kept_in_float == ()
 
 
-def test_sequences_hold_halves():
+def test_sequences_hold_float16():
     nodes = [
         node("Exp", ["x"], ["a"]),
         node("SequenceConstruct", ["a"], ["s"]),

@@ -104,7 +104,7 @@ def test_a_predicate_sends_a_node_on_with_its_reason(register):
     assert reasons["Neg"] == ("no kernel for this operator",)
 
 
-def test_a_node_nobody_runs_lists_every_reason(register):
+def test_a_node_without_provider_lists_every_reason(register):
     register(HostProvider(), "host")
     model = model_bytes(
         [node("Relu", ["x"], ["y"], name="clamp")],

@@ -162,5 +162,5 @@ def test_what_is_not_supported_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cls", [KernelInfo, NodeArg, OrtDevice])
-def test_the_contract_tells_its_parameters(cls: Any) -> None:
+def test_the_contract_has_signatures(cls: Any) -> None:
     assert list(inspect.signature(cls).parameters) == [each.name for each in dataclasses.fields(cls)]

@@ -298,7 +298,7 @@ def test_plugins_without_a_device_offer_external_data(discovered, monkeypatch):
     assert "Weights" not in discovered("loader").plugins().names
 
 
-def test_the_report_tells_state_reason_and_devices(discovered, monkeypatch):
+def test_the_report_has_state_reason_and_devices(discovered, monkeypatch):
     monkeypatch.setattr("ort_sdk.plugins.report.OFFERED_PROVIDERS", [KnownProvider("absent", "AbsentExecutionProvider")])
     manager = discovered("good", "too_new", "no_device", "observer")
     report = provider_report(manager)

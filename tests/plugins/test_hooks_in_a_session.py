@@ -274,7 +274,7 @@ def test_packed_weights_that_are_none_are_refused(provider, answer):
         InferenceSession(swish_model(), providers=[provider.name])
 
 
-def test_start_and_end_of_session_and_runs_are_told(provider):
+def test_start_and_end_of_session_and_runs_are_notified(provider):
     session = InferenceSession(swish_model(), providers=[provider.name])
     assert provider.asked[-1] == ("on_session_initialization_end",)
     options = RunOptions()

@@ -96,7 +96,7 @@ def test_signatures_that_differ_in_shapes_alone():
     assert not changing.positions
 
 
-def test_a_feed_of_another_rank_or_kind_tells_nothing():
+def test_a_feed_of_another_rank_or_kind_is_not_counted():
     for others in ([((1,) * rank, FLOAT32) for rank in range(1, 6)], [list, ((1,), FLOAT32), None, ((2,), FLOAT32), list]):
         changing = DynamicShapes()
         for other in others:
@@ -104,14 +104,14 @@ def test_a_feed_of_another_rank_or_kind_tells_nothing():
         assert not changing.positions
 
 
-def test_the_same_signature_again_tells_nothing():
+def test_the_same_signature_again_is_not_counted():
     changing = DynamicShapes()
     for _ in range(8):
         changing.see((((3,), FLOAT32),))
     assert not changing.positions
 
 
-def test_open_keys_are_alike_for_all_sizes_of_open_feeds_only():
+def test_dynamic_keys_are_equal_for_all_sizes_of_dynamic_feeds_only():
     opened = DynamicSignature(frozenset([1]), {})
     key = opened.key((((3,), FLOAT32), ((1, 5), FLOAT32)))
     assert key == opened.key((((3,), FLOAT32), ((2, 7), FLOAT32)))

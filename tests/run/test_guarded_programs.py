@@ -65,7 +65,7 @@ def _check(session, reference, x):
     return got
 
 
-def test_a_program_goes_on_behind_a_shape_that_only_a_run_knows():
+def test_a_program_continues_after_a_shape_that_only_a_run_knows():
     model = _picked_model()
     session, reference = _session(model), _reference(model)
     for _ in range(4):
@@ -125,15 +125,15 @@ def test_what_a_program_left_is_not_overwritten_by_its_next_run():
             assert array.flags.writeable
 
 
-def test_a_profile_tells_of_the_steps_before_and_behind_a_guard_that_does_not_hold(tmp_path):
+def test_a_profile_has_the_steps_before_and_behind_a_guard_that_fails(tmp_path):
     options = ort.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(_picked_model(), options, providers=["CPUExecutionProvider"])
     for count in (5, 5, 5, 2, 2, 2):
         session.run(None, {"x": _with_positives(count)})
-    told = [event["args"].get("op_name") for event in json.loads(Path(session.end_profiling()).read_text())]
-    assert told.count("NonZero") == told.count("GatherND") == 6
+    names = [event["args"].get("op_name") for event in json.loads(Path(session.end_profiling()).read_text())]
+    assert names.count("NonZero") == names.count("GatherND") == 6
 
 
 @pytest.mark.parametrize("last", [5, 2])

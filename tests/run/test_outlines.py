@@ -1,4 +1,4 @@
-"""Outlines tell of arrays what making a program needs."""
+"""Outlines have what making a program needs of arrays."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_an_outline_is_as_its_array_but_for_the_contents(value):
     assert not outline.flags.writeable
 
 
-def test_arrays_that_come_to_lie_in_the_same_memory_one_after_the_other_have_outlines_apart():
+def test_arrays_in_the_same_memory_one_after_the_other_have_separate_outlines():
     outlines = Outlines()
     outlines.draw(1, BASE, [])
     outlines.draw(2, BASE, [])

@@ -77,7 +77,7 @@ def test_feeds_may_change_between_runs(outputs, layout, size):
             np.testing.assert_array_equal(one, other)
 
 
-def test_what_becomes_maps_lies_in_a_buffer():
+def test_outputs_that_become_maps_are_in_a_buffer():
     scores = helper.make_node("Normalizer", ["x"], ["scores"], domain="ai.onnx.ml", norm="L1")
     maps = helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
     kind = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))

@@ -60,7 +60,7 @@ def test_programs_of_growing_shapes_are_in_one_piece_of_memory():
     assert arena.nbytes == 5 << 20
 
 
-def test_memory_of_an_arena_that_had_no_room_counts_as_long_as_somebody_holds_it():
+def test_memory_of_an_arena_that_had_no_room_counts_as_long_as_it_is_held():
     arena = Arena()
     held = arena.reserve(1 << 20)[64:128]
     arena.reserve(64 << 20)

@@ -1,4 +1,4 @@
-"""Watching a program: what is told of its steps, and that nothing else changes."""
+"""Observing a program: which of its steps are seen, and that nothing else changes."""
 
 import numpy as np
 import onnx.parser
@@ -36,7 +36,7 @@ class Tracer:
         self.rows.append((step.op_type, start_ns, duration_ns))
 
 
-def test_steps_are_told_in_order_and_without_gaps(model):
+def test_steps_are_observed_in_order_and_without_gaps(model):
     tracer = Tracer()
     (watched,) = model.run(FEEDS, RunControl(program_observer=tracer)).values()
     (plain,) = model.run(FEEDS).values()

@@ -161,10 +161,10 @@ def test_bound_values_seen_through_views_are_not_overwritten(counting):
             node("Reshape", ["a", "s"], ["view"]),
             node("Softplus", ["x"], ["b"], name="b"),
             node("Softplus", ["b"], ["c"], name="c"),
-            node("Transpose", ["view"], ["turned"]),
+            node("Transpose", ["view"], ["transposed"]),
             node("Softplus", ["c"], ["d"], name="d"),
             node("Reshape", ["d", "s"], ["e"]),
-            node("MatMul", ["e", "turned"], ["y"]),
+            node("MatMul", ["e", "transposed"], ["y"]),
         ],
         [value("x", [4])],
         [value("y", [2, 2]), value("view", [2, 2])],
@@ -176,8 +176,8 @@ def test_bound_values_seen_through_views_are_not_overwritten(counting):
     for _ in range(6):
         x = rng.standard_normal(4).astype(np.float32)
         outputs = replayed.run(None, {"x": x})
-        e, turned = (8 * x).reshape(2, 2), (2 * x).reshape(2, 2).T
-        held.append((outputs, [e @ turned, (2 * x).reshape(2, 2)]))
+        e, transposed = (8 * x).reshape(2, 2), (2 * x).reshape(2, 2).T
+        held.append((outputs, [e @ transposed, (2 * x).reshape(2, 2)]))
     del plain
     for outputs, expected in held:
         for actual, wanted in zip(outputs, expected, strict=True):

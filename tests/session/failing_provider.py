@@ -1,4 +1,4 @@
-"""A provider with every hook and method, on a device of its own, that raises in the one it is told."""
+"""A provider with every hook and method, on a device of its own, that raises in a chosen one."""
 
 import contextlib
 

@@ -123,7 +123,7 @@ def test_sizes_that_multiply_without_end():
         made.run(None, {"x": X})
 
 
-def test_endless_loop_stops_when_told():
+def test_endless_loop_stops_when_terminated():
     body = helper.make_graph(
         [node("Identity", ["go"], ["on"]), node("Add", ["s", "s"], ["r"])],
         "body",

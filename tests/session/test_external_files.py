@@ -166,7 +166,7 @@ def test_what_is_no_buffer(given):
         session_of(linear(), {"w.bin": given})
 
 
-def test_a_file_anywhere_takes_the_place_of_one_that_is_not_there(tmp_path):
+def test_a_file_anywhere_replaces_one_that_is_missing(tmp_path):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "model.onnx").write_bytes(linear())
     (tmp_path / "weights").write_bytes(CONTENT)

@@ -155,10 +155,10 @@ def test_what_is_raised_anywhere_is_an_error_of_the_package(register, tmp_path, 
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     assert causes[-1] is error
-    told = "".join(traceback.format_exception_only(found))
-    assert NAMED.get(site, site) in told
-    assert NAMELESS.get(site, NAME) in told
-    assert "lost" in told
+    message = "".join(traceback.format_exception_only(found))
+    assert NAMED.get(site, site) in message
+    assert NAMELESS.get(site, NAME) in message
+    assert "lost" in message
     error.__traceback__ = None
 
 

@@ -84,7 +84,7 @@ def test_calls_in_bodies_are_inlined():
 
 
 @pytest.mark.parametrize("value", ["0", "1"])
-def test_inlining_before_passes_may_be_turned_off(value):
+def test_inlining_before_passes_may_be_disabled(value):
     """What partition inlines later is seen by no basic pass."""
     model = calling(node("Twice", ["x"], ["y"], domain="f"))
     config = {"session.disable_aot_function_inlining": value}

@@ -74,7 +74,7 @@ def test_a_forked_process_collects():
     assert gc.isenabled()
 
 
-def test_what_was_made_meanwhile_is_not_looked_through_afterwards():
+def test_what_was_made_during_the_pause_is_not_scanned_afterwards():
     generations = []
 
     def watch(phase, info):
@@ -90,7 +90,7 @@ def test_what_was_made_meanwhile_is_not_looked_through_afterwards():
     assert all(each is not made[0] for each in gc.get_objects(generation=0))
 
 
-def test_cycles_made_meanwhile_are_found():
+def test_cycles_made_during_the_pause_are_found():
     class Owner:
         pass
 

@@ -272,16 +272,16 @@ def test_threads_get_what_one_thread_gets(ort, session, disable_programs):
 
 
 def run_async(made, feeds):
-    told = []
+    received = []
     done = threading.Event()
 
     def callback(results, user_data, error):
-        told.append((results, user_data, error))
+        received.append((results, user_data, error))
         done.set()
 
     made.run_async(None, feeds, callback, {"mine": 1})
     assert done.wait(20)
-    return told[0]
+    return received[0]
 
 
 def test_run_async(session):
@@ -291,7 +291,7 @@ def test_run_async(session):
     assert error == ""
 
 
-def test_run_async_tells_errors(session):
+def test_run_async_hands_errors_to_the_callback(session):
     results, _, error = run_async(session(models.identity()), {"x": X[0]})
     assert results == []
     assert error == "Invalid rank for input: x Got: 1 Expected: 2 Please fix either the inputs/outputs or the model."

@@ -55,7 +55,7 @@ def test_no_model(ort, session, tmp_path):
         session(b"this is no model at all")
 
 
-def test_operator_nobody_knows(ort, session):
+def test_unknown_operator(ort, session):
     made = models.model([helper.make_node("Foo", ["x"], ["y"])], [models.value("x")], [models.value("y")])
     with pytest.raises(errors(ort).InvalidGraph, match="No Op registered for Foo"):
         session(made.SerializeToString())

@@ -70,7 +70,7 @@ def test_it_is_a_provider_with_two_devices(strict):
     assert not {"If", "Loop", "Scan"} & {op_type for _, op_type in strict.registry.operators()}
 
 
-def test_work_is_done_when_somebody_waits_and_not_before(strict):
+def test_work_is_done_when_it_is_waited_for_and_not_before(strict):
     relu = kernel(strict, "Relu", [FLOAT])
     x = to_device(strict, np.float32([-1, 2]))
     with strict.execution_provider.run_scope():
@@ -145,7 +145,7 @@ def test_an_error_of_late_work_is_raised_at_the_exit_of_its_run_and_says_where(s
         pass
 
 
-def test_an_error_of_late_work_reaches_whoever_asks_for_the_shape(strict):
+def test_an_error_of_late_work_reaches_the_reader_of_the_shape(strict):
     relu = kernel(strict, "Relu", [FLOAT])
     relu._kernel = lambda *_: 1 / 0
     x = to_device(strict, np.float32([3]))

@@ -84,8 +84,8 @@ def test_results_much_bigger_than_what_they_are_made_of_stay():
 
 def test_tables_that_are_computed_of_a_row_and_a_column_are_folded():
     nodes = [node("Mul", ["p", "f"], ["a"]), node("Sin", ["a"], ["s"]), node("Add", ["x", "s"], ["y"])]
-    places, rates = (RNG.standard_normal(shape).astype(np.float32) for shape in ((1024, 1), (512,)))
-    model = build(nodes, [("x", FLOAT, [1])], [("y", FLOAT, [1024, 512])], {"p": places, "f": rates})
+    positions, rates = (RNG.standard_normal(shape).astype(np.float32) for shape in ((1024, 1), (512,)))
+    model = build(nodes, [("x", FLOAT, [1])], [("y", FLOAT, [1024, 512])], {"p": positions, "f": rates})
     assert basic_ops(model) == ["Add"]
     assert_equal_at_levels(model, rtol=1e-5, atol=1e-5)
 

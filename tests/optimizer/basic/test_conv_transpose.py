@@ -75,7 +75,7 @@ PHASES = {
 
 
 @pytest.mark.parametrize("case", PHASES)
-def test_few_channels_some_steps_apart_are_those_of_a_convolution(case):
+def test_few_channels_with_strides_are_those_of_a_convolution(case):
     shape, attributes = PHASES[case]
     model = model_of(normal(*shape), **attributes)
     assert basic_ops(model) == ["Conv", "DepthToSpace"]
@@ -92,14 +92,14 @@ SIGNALS = {
 
 @pytest.mark.parametrize("case", SIGNALS)
 @pytest.mark.parametrize("length", [1, 7])
-def test_few_channels_of_signals_are_those_of_a_convolution(case, length):
+def test_few_channels_in_1d_are_those_of_a_convolution(case, length):
     shape, attributes = SIGNALS[case]
     model = model_of(normal(*shape), size=(length,), rank=3, **attributes)
     assert basic_ops(model) == ["Conv", "Reshape", "Transpose", "Reshape"]
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
 
 
-def test_few_channels_of_halves_are_those_of_a_convolution():
+def test_few_float16_channels_are_those_of_a_convolution():
     weight, bias, x = (array.astype(np.float16) for array in (normal(10, 1, 256), normal(1), normal(2, 10, 7)))
     inputs, outputs = ([(name, TensorProto.FLOAT16, shape)] for name, shape in (("x", x.shape), ("y", [None] * 3)))
     transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[64])
@@ -125,7 +125,7 @@ def test_few_channels_of_dequantized_weights_are_those_of_a_convolution():
 
 
 @pytest.mark.parametrize(("shape", "strides"), [((8, 1, 256), [96]), ((8, 6, 64), [16]), ((2, 1, 256), [64]), ((8, 1, 16), [4])])
-def test_other_signals_stay(shape, strides):
+def test_other_1d_convolutions_stay(shape, strides):
     model = model_of(normal(*shape), size=(9,), rank=3, strides=strides)
     assert basic_ops(model) == ["ConvTranspose"]
     assert_equal_at_levels(model, rtol=1e-4, atol=1e-4)
@@ -145,7 +145,7 @@ UNEVEN = {
 
 
 @pytest.mark.parametrize("case", UNEVEN)
-def test_other_windows_some_steps_apart_stay(case):
+def test_other_windows_with_strides_stay(case):
     shape, attributes = UNEVEN[case]
     model = model_of(normal(*shape), size=(9, 11), **attributes)
     assert basic_ops(model) == ["ConvTranspose"]

@@ -151,7 +151,7 @@ def test_fed_scales_are_left():
     assert "MatMulNBits" not in [found.op_type for found in graph_of(model).nodes]
 
 
-def test_halves_and_floats_do_not_mix():
+def test_float16_and_float_do_not_mix():
     """The scales are float, and so is the product; a Cast to half between them is kept."""
     nodes, constants, _, _ = direct()
     nodes += [node("Cast", ["d"], ["h"], to=TensorProto.FLOAT16), node("MatMul", ["x", "h"], ["y"])]

@@ -12,10 +12,10 @@ node = helper.make_node
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
 
-def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in", turned=False):
-    """State h, and a weight w that goes through unchanged, as loops of TensorFlow have it, or turned there and back."""
+def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in", transposed=False):
+    """State h, and a weight w that goes through unchanged, as loops of TensorFlow have it, or transposed there and back."""
     handed_on = [node("Identity", [w_in], ["w_mid"]), node("Identity", ["w_mid"], ["w_out"])] if identity else []
-    if turned:
+    if transposed:
         handed_on = [node("Unsqueeze", [w_in, "first"], ["w_mid"]), node("Squeeze", ["w_mid", "first"], ["w_out"])]
     body = helper.make_graph(
         [
@@ -42,7 +42,7 @@ def _model(*, identity=True, reads_result=True, fetches_result=False, w_in="w_in
 @pytest.mark.parametrize("trips", [0, 1, 5])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"identity": False}, {"reads_result": False}, {"fetches_result": True}, {"w_in": "weight"}, {"turned": True}],
+    [{}, {"identity": False}, {"reads_result": False}, {"fetches_result": True}, {"w_in": "weight"}, {"transposed": True}],
     ids=str,
 )
 def test_results_stay(options, trips):
@@ -54,7 +54,7 @@ def test_results_stay(options, trips):
         np.testing.assert_allclose(session.run(None, feeds)[0], reference.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"w_in": "w_in"}, {"w_in": "weight"}, {"turned": True}], ids=str)
+@pytest.mark.parametrize("options", [{"w_in": "w_in"}, {"w_in": "weight"}, {"transposed": True}], ids=str)
 def test_the_weight_is_a_constant_of_the_body(options):
     session = ort.InferenceSession(_model(**options), providers=["CPUExecutionProvider"])
     (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]

@@ -87,12 +87,12 @@ def test_a_target_that_a_user_gives_may_be_wrong(level, ends):
         session.run(None, {"x": np.ones(2, np.float32), "s": np.array([3])})
 
 
-def test_named_sizes_are_seen_by_nobody():
+def test_named_sizes_are_not_visible():
     model = build(
         [
             node("NonZero", ["x"], ["where"]),
-            node("Transpose", ["where"], ["turned"], perm=[1, 0]),
-            node("Abs", ["turned"], ["y"]),
+            node("Transpose", ["where"], ["transposed"], perm=[1, 0]),
+            node("Abs", ["transposed"], ["y"]),
         ],
         [("x", FLOAT, ["n", 8])],
         [("y", TensorProto.INT64, [None, None])],

@@ -51,7 +51,7 @@ def test_other_attributes_random_numbers_and_outputs_stay():
     assert sorted(basic_ops(model)) == ["Exp", "Exp", "RandomUniformLike", "RandomUniformLike", "Softmax", "Softmax", "Sum"]
 
 
-def test_what_nobody_reads_goes():
+def test_unread_nodes_are_removed():
     model = build(
         [
             node("Exp", ["x"], ["dead"]),

@@ -55,7 +55,7 @@ def test_transposes_meet(case):
     assert_equal_at_levels(model)
 
 
-def test_a_constant_without_elements_is_turned():
+def test_a_constant_without_elements_is_transposed():
     model = build(
         [
             *(node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["t"], perm=LAST), node("Add", ["t", "k"], ["u"])),

@@ -73,7 +73,7 @@ def test_gather(name, layout, zero_points, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(np.float16, TensorProto.FLOAT16), (ml_dtypes.bfloat16, TensorProto.BFLOAT16)])
-def test_gather_of_halves(dtype, kind):
+def test_gather_of_float16(dtype, kind):
     model = gather_of(quantized("int4", (20, 64), 1, 32, True, dtype), 1, 32, 0, kind)
     assert op_types(model) == FUSED
     assert_same_bits(model)
@@ -134,7 +134,7 @@ def test_several_gathers_of_one_table():
 
 
 @pytest.mark.parametrize(("config", "disabled"), [({"session.disable_quant_qdq": "1"}, []), ({}, [FUSED[0]])])
-def test_it_can_be_turned_off(config, disabled):
+def test_it_can_be_disabled(config, disabled):
     model = gather_of(quantized("int4", (20, 64), 1, 32, False), 1, 32, 0)
     names = [f"DQGatherTo{name}" for name in disabled]
     assert "GatherBlockQuantized" not in op_types(model, names, config)

@@ -231,7 +231,7 @@ def test_dequantized_weight_that_others_read_is_left():
 
 
 @pytest.mark.parametrize("config", [{"session.disable_quant_qdq": "1"}, None])
-def test_it_can_be_turned_off(config):
+def test_it_can_be_disabled(config):
     model = product(quantized("int4", (64, 20), 0, 32, False), 0, 32)
     disabled = [] if config else ["DQMatMulToMatMulNBits"]
     assert "MatMulNBits" not in op_types(model, disabled, config)

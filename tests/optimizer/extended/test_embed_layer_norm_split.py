@@ -61,7 +61,7 @@ def test_tables_are_read_by_nodes_of_their_own(opset, dimension, absent):
 
 @pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("outputs", [("y", "count"), ("y", "count", "sum")])
-def test_tables_of_halves_are_read_where_they_lie(opset, outputs):
+def test_float16_tables_are_read_in_their_stored_layout(opset, outputs):
     model = _model(NAMES, opset=opset, outputs=outputs, dtype=np.float16)
     assert "EmbedLayerNormalization" not in op_types(model)
     _check(model, float(np.finfo(np.float16).eps))

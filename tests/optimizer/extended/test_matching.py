@@ -46,7 +46,7 @@ def test_nodes_of_one_provider_are_fused_there():
 
 
 @pytest.mark.parametrize(("providers", "has_kernel"), [(["GPU", "CPU"], True), (["GPU", "GPU"], False)])
-def test_nodes_apart_or_without_kernel_are_left(providers, has_kernel):
+def test_separate_nodes_and_nodes_without_kernel_are_left(providers, has_kernel):
     graph, changed = apply(conv_relu(), providers, has_kernel=has_kernel)
     assert changed == []
     assert [found.op_type for found in graph.nodes] == ["Conv", "Relu"]

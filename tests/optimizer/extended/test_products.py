@@ -117,7 +117,7 @@ def test_gemm_activation(activation):
     assert_same_results(model)
 
 
-def test_many_fusions_keep_the_kernels_apart():
+def test_many_fusions_keep_kernels_separate():
     nodes, value = [], "x"
     for index in range(20):
         nodes += [node("Conv", [value, "w"], [f"c{index}"], pads=[1] * 4), node("Relu", [f"c{index}"], [f"r{index}"])]
