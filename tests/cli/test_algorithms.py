@@ -200,3 +200,12 @@ def test_programs_of_a_session_have_them(model):
         "rectified": "gemm, rectified",
         "negative": None,
     }
+
+
+def test_kernels_of_the_cpu_provider_name_theirs(cli, digits):
+    pytest.importorskip("numba")
+    done = cli("explain", digits, "--provider", "cpu", "--dim", "batch=1", "--json")
+    assert done.code == 0, done.err
+    found = {row["node"]: row["algorithm"] for row in json.loads(done.out)["nodes"]}
+    assert found["relu2"], "a convolution is computed by one of several algorithms"
+    assert all(algorithm is None or isinstance(algorithm, str) for algorithm in found.values())
