@@ -44,7 +44,8 @@ class Step:
     @property
     def algorithm(self) -> str | None:
         """Name of the algorithm that the kernel computes with, if it names one by now."""
-        return getattr(self.kernel, "algorithm", None)
+        found = getattr(self.kernel, "algorithm", None)
+        return None if found is None else str(found)  # of an enumeration's member, too: traces are JSON
 
 
 @dataclass(frozen=True, slots=True)
