@@ -36,7 +36,7 @@ class StepObserver(Protocol):
 
 @dataclass(slots=True)
 class RunControl:
-    """What may interrupt or watch one run, its bodies included."""
+    """What may interrupt or observe one run, its bodies included."""
 
     terminate: Any = None
     """Object whose ``terminate`` becomes true when the run shall stop; None if it cannot."""
@@ -49,7 +49,7 @@ class RunControl:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing has to be looked at between steps."""
+        """Whether nothing has to be done between steps."""
         return self.terminate is None and self.observer is None
 
 
@@ -58,7 +58,7 @@ class _Current(threading.local):
 
 
 current = _Current()
-"""What may interrupt or watch the run of this thread, for the bodies its kernels run."""
+"""What may interrupt or observe the run of this thread, for the bodies its kernels run."""
 
 
 class RunScope:
@@ -150,7 +150,7 @@ def halt() -> NoReturn:
 
 
 def require_outputs(result: Any, outputs: tuple[int, ...]) -> None:
-    """Check that a kernel's result has something for each output that somebody asked for.
+    """Check that a kernel's result has something for each output that is wanted.
 
     Raises:
         Fail: it has not.

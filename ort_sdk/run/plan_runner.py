@@ -1,4 +1,4 @@
-"""Running a plan again and again: step by step, or by a program once an input signature is seen a second time."""
+"""Running a plan repeatedly: step by step, or by a program once an input signature is seen a second time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PlanRunner:
 
     @property
     def is_settled(self) -> bool:
-        """Whether runs like those before are replayed by programs that will not be made anew, of all caches no run is using."""
+        """Whether runs like those before are replayed by programs that are final, in all caches that no run is using."""
         caches = list(self._idle)
         return bool(caches) and all(programs.is_settled for programs in caches)
 

@@ -14,7 +14,7 @@ DEFAULT_LIMIT_BYTES = 1 << 30
 
 
 class ProgramMemory:
-    """Counts arenas and folded values of program caches, and says how many caches there may be. Thread-safe.
+    """Counts bytes of arenas and folded values of program caches, and limits the number of caches. Thread-safe.
 
     One cache is always allowed. Where several hold more than the limit, as many go as it takes, and runs that find none go step
     by step from then on: to make programs again and again would take longer than they save.
@@ -29,7 +29,7 @@ class ProgramMemory:
         self._held: dict[int, int] = {}
         """Identity of a cache → bytes it holds."""
         self._max_caches: int | None = None
-        """How many caches there may be, once it is known that there is no room for more."""
+        """Largest number of caches, once the limit was reached."""
         self.is_exceeded = False
         """Whether caches have to go."""
 
@@ -40,7 +40,7 @@ class ProgramMemory:
             return sum(self._held.values())
 
     def admit(self, programs: ProgramCache) -> bool:
-        """Count one more cache, which holds nothing yet, if there may be one."""
+        """Count one more cache, which holds nothing yet, if the limit allows it."""
         with self._lock:
             count, held = len(self._held), sum(self._held.values())
             has_room = held < self.limit_bytes and (self._max_caches is None or count < self._max_caches)

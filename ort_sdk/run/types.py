@@ -13,7 +13,7 @@ __all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "ProgramRow", "signatu
 
 SECONDS_BEFORE_COMPILING = 0.05
 """Time a program, or all runs without one, take before providers may compile for them, about what that takes: a process that
-ends soon never pays for it, any other at most twice what knowing the future would have cost."""
+ends soon never pays for it, any other at most twice the optimum (the ski-rental rule)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The cache of a plan's programs: traced once an input signature is seen a second time, and evicted when others pay more."""
+"""The cache of a plan's programs: traced when an input signature is seen a second time, and evicted when others save more."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ MAX_PROGRAMS = 32
 MAX_SEEN = 256
 """Signatures without a program that are remembered."""
 SIGNATURES_PER_SIGHTING = 4
-"""Signatures that came rarely so far, for each of which one has to be seen once more to get a program: where there are many,
-most do not come back often."""
+"""For so many signatures that were seen rarely so far, one has to be seen once more to get a program: where there are many,
+most do not repeat often."""
 RUNS_THAT_PAY = 32
-"""Runs after which a program has saved about what making it took."""
+"""Runs after which a program has saved about as much time as making it took."""
 STEPS_PER_SIGHTING = 1 << 7
-"""Steps that replace control flow and take about as long to make as some runs: for so many, a further signature has to be seen
-once more to get a program."""
+"""For so many unrolled steps, which take about as long to make as some runs, a further signature has to be seen once more to get
+a program."""
 MAX_KEPT_BYTES = 64 << 20
 """Folded values that the programs of one session may keep alive."""
 MAX_REFUSED = 4
-"""Sets of feeds with dynamic shapes for which a program was not worth it, after which none is made for others."""
+"""After so many sets of feeds with dynamic shapes whose program did not pay, none is made for further ones."""
 FEWER_CALLS = 2
-"""A program for dynamic shapes is worth making on a main graph if it makes so many times fewer calls than a run without: it
-is about as fast as one for a single shape then. Bodies of loops run so often that any is."""
+"""A program for dynamic shapes pays on a main graph if it makes so many times fewer calls than a shape-generic run: it is about
+as fast as one for a single shape then. Bodies of loops run so often that any program pays."""
 LEAST_STEPS = 16
-"""Steps of a run of a main graph without a program, fused as they are, from which one for dynamic shapes may pay."""
+"""Steps of a shape-generic run of a main graph from which a program for dynamic shapes may pay."""
 MAX_CONTINUATIONS = 64
-"""Plans, each a continuation of the one before, that have programs: how often one run may fail at guards."""
+"""Nesting depth of continuations that have programs: how often one run may exit at guards."""
 
 
 def _give_back_freed_memory() -> None:
-    """Let go of what runs step by step made, and of what packing left: programs use memory of their own."""
+    """Give back memory freed by runs step by step and by packing: programs use memory of their own."""
     from ort_sdk.formats.files.byte_source import give_back_pages
     from ort_sdk.memory.freed_memory import give_back_freed_memory
 
@@ -74,17 +74,17 @@ class _Entry:
     program: Program
     kept_bytes: int
     is_final: bool
-    """Whether it need not be made again once it has run for long enough that compiling pays."""
+    """Whether it need not be made again when it has run for long enough that compiling pays."""
     seconds: float = 0.0
     """Time its runs took, until it is final."""
     runs: int = 0
     continuations: dict[int, _Continuation] = field(default_factory=dict)
     """Count of steps → continuation of the guard there, if a run exited at it."""
     is_outdated: bool = False
-    """Whether most runs took side exits at guards that were to be passed: it is traced once more."""
+    """Whether most runs exited at guards that were expected to hold: it is traced once more."""
 
     def hottest_exit(self) -> _Continuation | None:
-        """The continuation of the guard at which most runs exited, if most runs exit at guards that were to be passed."""
+        """The continuation of the guard at which most runs exited, if most exit at guards that were expected to hold."""
         exits = [continuation for continuation in self.continuations.values() if not continuation.guard.always_exits]
         count = sum(continuation.runs for continuation in exits)
         return max(exits, key=lambda each: each.runs) if count >= RUNS_THAT_PAY and 2 * count > self.runs else None
@@ -133,10 +133,10 @@ class ProgramCache:
         self._needed = 2
         """How often one has to be seen to get a program."""
         self._further_needed = 0
-        """How much more often signatures behind the first have to be, by what the last program took to make."""
+        """How much more often further signatures have to be seen, by what the last program took to make."""
         self._kept_bytes = 0
         self.has_changed = False
-        """Whether it may hold another number of bytes than when the caller looked last."""
+        """Whether the bytes it holds may have changed since the caller last looked."""
         self._shape_generic = ShapeGenericRunner(plan, providers)
         self._ends: set[int] = set()
         """Counts of steps behind which shapes vary so much that programs end there."""
@@ -146,10 +146,10 @@ class ProgramCache:
         self._awaited: DynamicKey | None = None
         """Of which the next run makes a program."""
         self._refused: set[frozenset[int] | DynamicKey] = set()
-        """Feeds, and signatures with dynamic shapes, for which a program was not worth it."""
+        """Feeds, and signatures with dynamic shapes, whose program did not pay."""
         self._latest: tuple[Any, ...] | None = None
         self._repetitions = 0
-        """How often the latest signature came again at once."""
+        """How often the latest signature was repeated in a row."""
 
     def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run by the program of the signature, or of its dynamic shapes; else trace it if it is due, or run shape-generic."""
@@ -232,7 +232,7 @@ class ProgramCache:
         return True
 
     def _comes_again(self, signature: tuple[Any, ...]) -> bool:
-        """Whether a signature that a program for many serves came so often without another that one of its own pays."""
+        """Whether a signature that a program for dynamic shapes serves repeated so often that one of its own pays."""
         self._repetitions = self._repetitions + 1 if signature == self._latest else 0
         self._latest = signature
         return self._repetitions >= RUNS_THAT_PAY
@@ -247,7 +247,7 @@ class ProgramCache:
     def _trace_dynamic(
         self, positions: frozenset[int], signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
     ) -> list[Array]:
-        """Run, and have the next run make a program for all signatures of this kind."""
+        """Run, and make a program for all signatures of this kind in the next run."""
         from .tracing.tracer import trace_without_guards
 
         results, recorded = trace_without_guards(self.plan, feeds, control, may_expand=False)
@@ -303,7 +303,7 @@ class ProgramCache:
     def _made(
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
     ) -> list[Array] | tuple[_Entry, Exited]:
-        """Results of a run that was traced, or its program and the side exit it took; the program is kept if it is worth it."""
+        """Results of a run that was traced, or its program and the side exit it took; the program is kept if it pays."""
         from .lowering.binding import bind_steps
         from .program import Program
 

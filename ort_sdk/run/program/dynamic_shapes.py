@@ -1,7 +1,7 @@
-"""Automatic dynamic shapes: feeds that have another shape in each run, as the state of a loop or a decoder's past that grows.
+"""Automatic dynamic shapes: feeds with another shape in each run, as the growing state of a loop or past of a decoder.
 
-After some signatures in a row that differ in the shapes of the same feeds only, one program is traced for all of that kind, in
-which those shapes are not known.
+After some signatures in a row that differ in the shapes of the same feeds only, one program is traced for all of them, in
+which those shapes are unknown.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ort_sdk.plan import ExecutionPlan
 __all__ = ["DynamicKey", "DynamicShapes", "DynamicSignature"]
 
 SIGNATURES_BEFORE_DYNAMIC = 6
-"""Signatures in a row, each another, after which what differs in them is taken to differ in the next, too."""
+"""Different signatures in a row, after which the feeds that differ are expected to differ in the next, too."""
 RECENT_CHANGES = 3
-"""Changes from one signature to the next, the latest, in which all that differs at all must have: a decoder's prompt differs from
-its tokens in more than those do from each other."""
+"""The latest changes between signatures that are looked at: a decoder's prompt differs from its tokens in more feeds than those
+do from each other."""
 
 
 class DynamicKey(tuple[Any, ...]):
-    """What signatures that differ in their dynamic shapes only have in common."""
+    """The common part of signatures that differ in their dynamic shapes only."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class DynamicSignature:
     """Value of the plan → its shape in one run."""
 
     def key(self, signature: Sequence[Any]) -> DynamicKey:
-        """What the signature has in common with those that differ in nothing else."""
+        """Equal for signatures that differ in the dynamic shapes only."""
         dynamic_positions = self.positions
         return DynamicKey(
             [
@@ -53,7 +53,7 @@ class DynamicSignature:
 
 
 class DynamicShapes:
-    """Finds feeds with dynamic shapes: those whose shapes alone differ in signatures that come one after the other."""
+    """Finds feeds with dynamic shapes: those that alone differ between consecutive signatures, in their shapes."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, ...] | None = None
@@ -82,6 +82,6 @@ class DynamicShapes:
 
 
 def _differ_in_shape(own: Any, other: Any) -> bool:
-    """Whether two tensors' entries are alike but for the sizes of their axes."""
+    """Whether two tensors' entries are equal but for the sizes of their axes."""
     are_tensors = isinstance(own, tuple) and isinstance(other, tuple)
     return are_tensors and len(own[0]) == len(other[0]) and own[1] == other[1]

@@ -1,7 +1,7 @@
-"""Guards and side exits: a program is right behind a guard only if values have the shapes they had when it was traced.
+"""Guards and side exits: a program is valid behind a guard only if values have the shapes that they had when it was traced.
 
-A shape that only a run knows, as that of NonZero, is most often the same in the next run. So a program is specialised as if it
-were, and checks, once the step has run. Where the check fails, the program takes a side exit: the rest of the plan, its
+A shape that only a run knows, as that of NonZero, is mostly the same in the next run. So a program is specialised for that
+shape, and checks it once the step has run. Where the check fails, the program takes a side exit: the rest of the plan, its
 continuation, runs on the values that are live there.
 """
 
@@ -32,7 +32,7 @@ class Guard:
     live: tuple[int, ...]
     """The plan's values that the continuation reads, and that differ from run to run."""
     known: Mapping[int, Any]
-    """Those that are the same whenever the program comes here."""
+    """Those that are the same whenever the program gets here."""
     always_exits: bool
     """Whether the program exits here in any case."""
 

@@ -19,7 +19,7 @@ __all__ = ["Program"]
 
 
 class _Never:
-    """Stands for a run that nothing stops."""
+    """A stop flag that is never set."""
 
     terminate = False
 

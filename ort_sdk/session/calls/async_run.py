@@ -1,4 +1,4 @@
-"""Runs in the background: ``run_async``'s threads, and who hears of the results."""
+"""Runs in the background: ``run_async``'s threads, and their callbacks."""
 
 from __future__ import annotations
 

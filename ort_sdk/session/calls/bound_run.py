@@ -1,4 +1,4 @@
-"""Runs on bound values: what stays the same from run to run is looked at once."""
+"""Runs on bound values: what stays the same from run to run is checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binding: kernels that can are given fixed buffers and become calls without arguments."""
+"""Binding: kernels that support it are given fixed buffers and become calls without arguments."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _keep_view(
     providers: Mapping[str, BindingProvider],
     bound: BoundSteps,
 ) -> None:
-    """Do a step now that only looks at a buffer in another way, as a transposition does: the view stays the same.
+    """Run a step now that only makes a view of a buffer, as a transposition does: the view stays the same.
 
     The buffer lives as long as what is made of it, since a step that is not bound may hand on views anyway. A view that the user
     gets is copied.
@@ -121,7 +121,7 @@ def _stage_small_values(
     providers: Mapping[str, BindingProvider],
     bound: BoundSteps,
 ) -> None:
-    """Give staging buffers to small values that steps which are not bound make and bound ones read: those read no slots then."""
+    """Give staging buffers to small values that unbound steps make and bound steps read, so that the latter read no slots."""
     readers: dict[int, set[str]] = {}
     for launched in candidates.values():
         for index in launched.inputs:

@@ -43,7 +43,7 @@ class BoundSteps:
     calls: dict[int, Callable[[], None]] = field(default_factory=dict)
     """Position of a step → its call."""
     slots: dict[int, ValueSlot] = field(default_factory=dict)
-    """Value → the slot bound kernels see it through."""
+    """Value → the slot through which bound kernels see it."""
     buffers: dict[int, Array] = field(default_factory=dict)
     """Value → its buffer, fixed for the life of the program."""
     fresh: dict[int, Callable[[], Array]] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class BoundOutput:
     order: tuple[int, ...] | None
     """Axes from the outermost in memory to the innermost; None is row-major."""
     is_moving: bool
-    """Whether the kernel writes to other memory in each run as fast as to memory that stays, and no other reads it there."""
+    """Whether the kernel writes as fast to memory that changes from run to run, and no other kernel reads it there."""
     overwritten: tuple[int, ...]
-    """Inputs of the kernel that it may be in the memory of."""
+    """Inputs of the kernel whose memory it may share."""
 
 
 def bound_outputs(
@@ -176,7 +176,7 @@ def _allocated(provider: BindingProvider, shape: tuple[int, ...], element_type: 
 
 
 def _is_moving(index: int, value: Any, specialisation: Specialisation) -> bool:
-    """Whether a value is not worth a copy: it is large, and all kernels that touch it take other memory in each run."""
+    """Whether a value is not copied: it is large, and all kernels that touch it take other memory in each run."""
     if not isinstance(value, np.ndarray) or value.nbytes <= SMALL_BYTES:
         return False
     return all(_takes_any_memory(step) for step in specialisation.steps if index in step.inputs or index in step.outputs)
@@ -205,7 +205,7 @@ def _new_array(output: BoundOutput, specialisation: Specialisation, bound: Bound
 
 
 class _CopyBudget:
-    """What may still be copied on one side of a program, before or after it."""
+    """Bytes that may still be copied on one side of a program, before or after it."""
 
     def __init__(self) -> None:
         self._left = COPIED_BYTES_IN_ALL

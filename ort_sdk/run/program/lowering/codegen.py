@@ -22,7 +22,7 @@ from .buffers import BoundSteps
 __all__ = ["GeneratedCode", "ProgramCode", "generate_code"]
 
 STEPS_BETWEEN_CHECKS = 16
-"""Steps after which a replay looks again whether it shall stop."""
+"""Steps after which a replay checks the stop flag again."""
 
 
 def generate_code(specialisation: Specialisation, bound: BoundSteps) -> GeneratedCode:
@@ -76,7 +76,7 @@ def _values(frame: FrameType, indices: Sequence[int]) -> list[Any]:
 
 
 class _Line(NamedTuple):
-    """Whose line it is: one step's, or several steps' that one call does."""
+    """The owner of a line: one step, or several steps that one call runs."""
 
     steps: tuple[ProgramStep, ...]
     call: Any = None
@@ -112,7 +112,7 @@ class GeneratedCode:
     joined: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def join(self, bound: BoundSteps) -> None:
-        """Let providers make one call of those that follow each other; it looks itself whether the run shall stop."""
+        """Let providers join consecutive calls; a joined call checks the stop flag itself."""
         for lines in self._neighbours(bound):
             calls = [bound.calls[self.calls[line]] for line in lines]
             first = 0
@@ -124,7 +124,7 @@ class GeneratedCode:
                 first += count
 
     def _neighbours(self, bound: BoundSteps) -> Iterator[list[int]]:
-        """Lines of calls of one provider, between which no others are but those that look whether the run shall stop."""
+        """Lines of consecutive calls of one provider, with nothing between them but checks of the stop flag."""
         group: list[int] = []
         for line, position in self.calls.items():
             if group:
@@ -274,7 +274,7 @@ class _Writer:
                 self._fill_slot(feed.index)
 
     def _fresh(self) -> None:
-        """Memory for what the user gets, before the first step: between two calls it would keep them from being one."""
+        """Allocate what the user gets before the first step: between two calls it would keep them from being joined."""
         for position, launched in enumerate(self._specialisation.steps):
             if position not in self._bound.calls:
                 continue
@@ -294,7 +294,7 @@ class _Writer:
             self._lines.append(f"s{index}.array = v{index}")
 
     def _release_slots(self) -> None:
-        """Let go of what changes from run to run: feeds are the caller's, and a fetch must be nobody's but the caller's."""
+        """Clear what changes from run to run: feeds are the caller's, and a fetch must be the caller's alone."""
         slots = [name for name, value in self._names.items() if isinstance(value, ValueSlot)]
         if slots:
             self._lines.append(" = ".join(f"{name}.array" for name in slots) + " = None")
@@ -355,7 +355,7 @@ class _Writer:
 
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-"""ONNX's operators that give their first input's elements in another shape."""
+"""ONNX's operators that only reshape their first input."""
 
 
 def _joined(

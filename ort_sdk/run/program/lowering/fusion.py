@@ -1,4 +1,4 @@
-"""Fusing steps of a program: providers are asked, their answers are checked and put instead of the steps."""
+"""Fusing steps of a program: providers are asked, and their answers are checked and replace the steps."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _values_at_guards(specialisation: Specialisation) -> Iterator[int]:
 
 
 def escaping_values(specialisation: Specialisation, indices: set[int], providers: Mapping[str, BindingProvider]) -> set[int]:
-    """Values that steps that are not bound may hand to the user as they are, or in views that are not copied."""
+    """Values that unbound steps may hand to the user as they are, or as views that are not copied."""
     escaping: set[int] = set()
     for launched in reversed(specialisation.steps):
         if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
@@ -132,7 +132,7 @@ def _are_seen_to_share(source: Any, target: Any) -> bool:
 
 
 def _are_maps(launched: ProgramStep, specialisation: Specialisation) -> bool:
-    """Whether a step gives lists of maps from and to Python's numbers and texts, as ZipMap does: nothing of them is a view."""
+    """Whether a step gives lists of maps of Python's numbers and strings, as ZipMap does: they contain no views."""
     values = [specialisation.values[index] for index in wanted_outputs(launched)]
     return all(isinstance(value, list) and bool(value) and all(map(_is_plain_map, value)) for value in values)
 

@@ -12,7 +12,7 @@ class Lifetimes:
 
     def __init__(self) -> None:
         self._names: dict[int, list[int]] = {}
-        """Value → other names that stood for it, ever."""
+        """Value → all other names that it ever had."""
         self._value_of: dict[int, int] = {}
         """Name → the value it stands for, if that is another."""
         self._members: dict[int, Sequence[int]] = {}
@@ -23,13 +23,13 @@ class Lifetimes:
         """Names that ended."""
 
     def name(self, name: int, value: int) -> None:
-        """Another name holds a value from now on."""
+        """Note that another name holds a value from now on."""
         self._value_of[name] = value
         self._names.setdefault(value, []).append(name)
         self._hold(value)
 
     def join(self, sequence: int, members: Sequence[int]) -> None:
-        """A sequence holds its members from now on."""
+        """Note that a sequence holds its members from now on."""
         self._members[sequence] = members
         for member in members:
             self._hold(member)
@@ -50,7 +50,7 @@ class Lifetimes:
         return self._let_go(self._value_of.get(name, name))
 
     def forget_from(self, number: int) -> None:
-        """Forget the names and sequences of this number and above, as if they had never been."""
+        """Forget the names and sequences of this number and above."""
         for name in [name for name in self._value_of if name >= number]:
             value = self._value_of.pop(name)
             self._names[value].remove(name)

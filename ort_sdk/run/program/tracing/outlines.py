@@ -17,7 +17,7 @@ from ort_sdk.memory.address_space import reserved
 __all__ = ["SMALLEST_OUTLINED_BYTES", "Outlines"]
 
 SMALLEST_OUTLINED_BYTES = 1 << 14
-"""Of memory: less is kept as it is."""
+"""Bytes of memory from which a value gets an outline; smaller ones are kept."""
 CHUNK_BYTES = 1 << 26
 PAGE_BYTES = 4096
 
@@ -82,7 +82,7 @@ class Outlines:
         return None if pages is None else _Block(pages, start, end - start)
 
     def _take(self, nbytes: int) -> HostArray | None:
-        """Address space that nothing else has; None if there is none left."""
+        """New address space; None if there is none left."""
         rounded = -(-nbytes // PAGE_BYTES) * PAGE_BYTES
         if rounded > self._chunk.nbytes:
             chunk = reserved(max(rounded, CHUNK_BYTES), writable=False)

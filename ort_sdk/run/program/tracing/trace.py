@@ -22,7 +22,7 @@ __all__ = ["LISTING", "Trace"]
 
 
 LISTING = ExpandedKernel(lambda *tensors: list(tensors))
-"""Makes a sequence of which a step needs more than its tensors."""
+"""Operator that makes a sequence value where a step reads the sequence itself, not only its tensors."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Trace:
     aliases: dict[int, int] = field(default_factory=dict)
     """Value that is another name of an earlier one → that one."""
     sequences: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Sequence that no step makes, as long as none needs more than its tensors → those."""
+    """Sequence that exists as its tensors only, as long as no step reads it itself → the tensors."""
     original: set[int] = field(default_factory=set)
     """Constants of the plan, which cost the program nothing."""
     entered: dict[int, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Trace:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     outlines: Outlines = field(default_factory=Outlines)
     folded_bytes: int = 0
-    """Of known values that no step behind reads, and that are kept since the program's steps may."""
+    """Bytes of known values that no later step reads, and that are kept since the program's steps may."""
 
     def enter(self, plan: ExecutionPlan) -> int:
         """Append a plan's frame; returns its offset."""
@@ -115,7 +115,7 @@ class Trace:
         )
 
     def need_lists(self, values: Sequence[int]) -> None:
-        """Have steps make those of the values that are sequences which no step makes."""
+        """Insert steps that make those values that are sequences without a step."""
         for index in values:
             members = self.sequences.get(index)
             if members is not None and index not in self.made_by and not self.known[index].value_known:
@@ -125,12 +125,12 @@ class Trace:
                 self.steps.append(ProgramStep(made, members, (index,), False, False, outputs_known=is_known))
 
     def elements_made_since(self, steps: int) -> int:
-        """Elements of the arrays that the steps behind the first so many make."""
+        """Elements of the arrays that the steps after the first so many make."""
         made = [self.values[index] for launched in self.steps[steps:] for index in launched.outputs]
         return sum(value.size for value in made if isinstance(value, np.ndarray))
 
     def undo(self, values: int, steps: int) -> None:
-        """Forget the values and the steps behind the first so many."""
+        """Forget the values and the steps after the first so many."""
         del self.values[values:], self.known[values:], self.steps[steps:]
         for table in (self.made_by, self.aliases, self.sequences):
             for index in [index for index in table if index >= values]:

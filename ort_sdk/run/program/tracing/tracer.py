@@ -34,7 +34,7 @@ MIN_CONTINUATION_STEPS = 4
 
 
 class Tracer(Trace):
-    """Traces one run: launches the steps of plans, inlines bodies, and puts guards."""
+    """Traces one run: launches the steps of plans, inlines bodies, and inserts guards."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ class Tracer(Trace):
         return [index for index in read if index not in made | self.original and self.values[index] is not None]
 
     def _run_step(self, step: Step, offset: int) -> None:
-        """Trace one step: the branch or the unrolled loop that it stands for, or the step as it is."""
+        """Trace one step: the branch or the unrolled loop that replaces it, or the step as it is."""
         if self.terminate is not None and self.terminate.terminate:
             halt()
         inputs = tuple([offset + index for index in step.inputs])
@@ -129,7 +129,7 @@ class Tracer(Trace):
         self._end(range(first_inside, len(self.values)))
 
     def _end(self, names: Iterable[int]) -> None:
-        """Let go of what no step behind reads, of the names that ended."""
+        """Drop values that no later step reads, of the names that ended."""
         for name in names:
             for index in self.lifetimes.end(name):
                 if index in self.made_by:
