@@ -54,7 +54,7 @@ MINIMAL_BUILD_OPTIMIZATIONS = ConfigKey(
     "optimization.minimal_build_optimizations",
     "",
     "`save`: fusions that a minimal build of ONNX Runtime has are recorded in the saved model (ORT format), and not made. "
-    "`apply`: they are made, and no others behind the basic passes. Empty: all.",
+    "`apply`: they are made, and no others after the basic passes. Empty: all.",
 )
 DISABLE_AOT_FUNCTION_INLINING = ConfigKey(
     "session.disable_aot_function_inlining",

@@ -3,7 +3,7 @@
 A Loop whose trips are known by then is as many copies of its body; a sequence whose structure is known is the tensors in it. What
 is left needs neither a body's runner nor a list, and its steps can be bound, fused and joined with those around it.
 
-A kernel that can has ``expand(program, inputs)``: it gets the numbers of its inputs' values, captured ones behind its own, and
+A kernel that can has ``expand(program, inputs)``: it gets the numbers of its inputs' values, captured ones after its own, and
 gives a number for each output, or None to be run as it is. One that holds bodies has ``abstract_eval(program, inputs)``, too: the
 abstract values of its outputs, before anything runs. Until the next minor version it may be called ``foretell``, and what is
 called ``AbstractValue``, ``AbstractResult``, ``abstract_value`` and ``abstract_eval`` here keeps its old name as well.

@@ -25,7 +25,7 @@ class RuntimeOptimization:
     inputs: tuple[Node | None, ...]
     """Nodes before the target, one for each of its inputs; None where there is none."""
     outputs: tuple[Node | None, ...]
-    """Nodes behind the target."""
+    """Nodes after the target."""
     variadic_inputs: int | None = None
     """How many of the last inputs are one variadic input; None if none do."""
     variadic_outputs: int | None = None

@@ -305,7 +305,7 @@ def test_quantized_embeddings_are_rows_of_their_table():
 
 FAMILIES = """
 import importlib, json, pathlib
-import ort_sdk.graph.shape_inference as package
+import ort_sdk.graph.shape_inference.rules as package
 from ort_sdk.graph.shape_inference import infer, node_call
 families, at_first, wrong = infer._family_of(), set(node_call.SHAPE_RULES), []
 for key, family in families.items():

@@ -23,7 +23,7 @@ MAX_SIZE = 2**63 - 1
 MAX_INT32 = 2**31 - 1
 UNNAMED = "?"
 """Begins the names that the optimizer gives to sizes which a model does not name; they stay inside graphs."""
-CANNOT_TELL = (ArithmeticError, LookupError, TypeError, ValueError)
+NOT_INFERRED = (ArithmeticError, LookupError, TypeError, ValueError)
 _FLOATS = frozenset({"tensor(bfloat16)", "tensor(double)", "tensor(float)", "tensor(float16)"})
 _MICROSOFT, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 _OTHER_FAMILIES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
@@ -64,7 +64,7 @@ def _load_rules(graph: Graph) -> None:
     for key in {(node.domain, node.op_type) for inner in graph.walk() for node in inner.nodes} - SHAPE_RULES.keys():
         family = _family_of().get(key)
         if family is not None:
-            importlib.import_module(f"{__package__}.{family}")
+            importlib.import_module(f"{__package__}.rules.{family}")
 
 
 def infer_shapes(graph: Graph) -> Mapping[int, Mapping[str, Contents]]:
@@ -114,7 +114,7 @@ def _infer_node(node: Node, scope: Scope) -> None:
     call = NodeCall(node, scope)
     try:
         shapes = rule(call)
-    except CANNOT_TELL as error:
+    except NOT_INFERRED as error:
         logger.debug("no shape for %s: %s", node.describe(), error)
         return
     if shapes is None:
@@ -124,7 +124,7 @@ def _infer_node(node: Node, scope: Scope) -> None:
     if contents_rule is not None and _may_count(scope.graph.values.get(node.outputs[0])) and _is_small(shapes[0]):
         try:
             scope.contents[node.outputs[0]] = _without_overflow(contents_rule(call), _largest(scope.graph, node.outputs[0]))
-        except CANNOT_TELL as error:
+        except NOT_INFERRED as error:
             logger.debug("no contents for %s: %s", node.describe(), error)
 
 

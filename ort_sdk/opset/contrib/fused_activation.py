@@ -1,4 +1,4 @@
-"""The activations that ONNX Runtime fuses behind a GEMM or convolution."""
+"""The activations that ONNX Runtime fuses after a GEMM or convolution."""
 
 from __future__ import annotations
 

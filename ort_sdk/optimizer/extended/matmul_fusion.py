@@ -23,7 +23,7 @@ def scaling(matcher: GraphMatcher, node: Node | None) -> tuple[str, float] | Non
 
 
 class MatMulScaleFusion(FusionPass):
-    """Mul or Div by a constant number before or behind MatMul becomes FusedMatMul's ``alpha``."""
+    """Mul or Div by a constant number before or after MatMul becomes FusedMatMul's ``alpha``."""
 
     name = "MatMulScaleFusion"
     anchors = ("MatMul", FUSED)

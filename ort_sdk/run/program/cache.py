@@ -92,7 +92,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Continuation:
-    """What is left of a plan behind a guard, with programs of its own."""
+    """What is left of a plan after a guard, with programs of its own."""
 
     guard: Guard
     programs: ProgramCache
@@ -139,7 +139,7 @@ class ProgramCache:
         """Whether the bytes it holds may have changed since the caller last looked."""
         self._shape_generic = ShapeGenericRunner(plan, providers)
         self._ends: set[int] = set()
-        """Counts of steps behind which shapes vary so much that programs end there."""
+        """Counts of steps after which shapes vary so much that programs end there."""
         self._is_body = is_body
         self._shapes_seen = DynamicShapes() if may_be_dynamic else None
         self._dynamic: DynamicSignature | None = None

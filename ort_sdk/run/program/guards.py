@@ -1,4 +1,4 @@
-"""Guards and side exits: a program is valid behind a guard only if values have the shapes that they had when it was traced.
+"""Guards and side exits: a program is valid after a guard only if values have the shapes that they had when it was traced.
 
 A shape that only a run knows, as that of NonZero, is mostly the same in the next run. So a program is specialised for that
 shape, and checks it once the step has run. Where the check fails, the program takes a side exit: the rest of the plan, its

@@ -61,5 +61,5 @@ class Specialisation:
 
     @property
     def checked(self) -> set[int]:
-        """Values whose shapes guards check: they are known only behind those."""
+        """Values whose shapes guards check: they are known only after those."""
         return {index for guard in self.guards for index in guard.checked}

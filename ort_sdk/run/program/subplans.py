@@ -45,7 +45,7 @@ class _KnownConstants(Constants):
 
 
 def continuation_plan(plan: ExecutionPlan, count: int, live: Sequence[int], known: Mapping[int, Any]) -> ExecutionPlan:
-    """The continuation of a plan behind its first ``count`` steps.
+    """The continuation of a plan after its first ``count`` steps.
 
     Args:
         plan: the whole.
@@ -61,7 +61,7 @@ def continuation_plan(plan: ExecutionPlan, count: int, live: Sequence[int], know
 
 
 def body_as_main(plan: ExecutionPlan) -> ExecutionPlan:
-    """A body's plan as one of a main graph: what it captures is fed behind its inputs."""
+    """A body's plan as one of a main graph: what it captures is fed after its inputs."""
     names, devices = plan.value_names, {index: step.device for step in plan.steps for index in step.inputs}
     captured = tuple(
         Feed(names[index], index, devices.get(index, CPU_DEVICE), None, None, has_default=False) for _, index in plan.captures

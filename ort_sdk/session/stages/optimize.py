@@ -110,7 +110,7 @@ class SessionOptimizer:
         return apply_transformers(graph, passes, self._context, self._disabled, rounds=1)
 
     def apply_after_partition(self, last: int) -> list[str]:
-        """Run the levels behind partition, up to one, as the config says: all, or those of a minimal build, made or recorded.
+        """Run the levels after partition, up to one, as the config says: all, or those of a minimal build, made or recorded.
 
         What the model's file says may be replaced comes first, if the config asks for it.
         """

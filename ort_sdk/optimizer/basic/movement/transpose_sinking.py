@@ -1,4 +1,4 @@
-"""Transposes of images to channels last, moved behind what follows: two that undo each other meet."""
+"""Transposes of images to channels last, moved past the nodes that follow, so that two that undo each other meet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST_BROADCASTING = 7
 
 
 class TransposeSinking:
-    """Of ORT's ``TransposeOptimizer`` what moves transposes of images behind element-wise nodes, Concat, Pad and reductions."""
+    """Of ORT's ``TransposeOptimizer`` what moves transposes of images past element-wise nodes, Concat, Pad and reductions."""
 
     name = "TransposeSinking"
 
@@ -46,7 +46,7 @@ class TransposeSinking:
 
 
 def _move(node: Node, graph: Graph) -> bool:
-    """Move the transposes in front of a node behind it."""
+    """Move the transposes in front of a node past it."""
     count = 1 if node.op_type in {*_UNARY, *_REDUCING, "Pad"} else len(node.inputs)
     transposes = [_transpose(name, graph) for name in node.inputs[:count]]
     first = next((each for each in transposes if each is not None), None)
@@ -67,8 +67,8 @@ def _move(node: Node, graph: Graph) -> bool:
         return True
     made.outputs = [unused_name(graph, f"{output}/channels_first")]
     known = graph.values.get(output)
-    behind = Node("Transpose", list(made.outputs), [output], {"perm": perm}, since_version=first.since_version)
-    replace_nodes(graph, [node], [made, behind])
+    after = Node("Transpose", list(made.outputs), [output], {"perm": perm}, since_version=first.since_version)
+    replace_nodes(graph, [node], [made, after])
     if known is not None:
         shape = None if known.shape is None else tuple(known.shape[perm.index(axis)] for axis in range(len(perm)))
         graph.set_value(replace(known, name=made.outputs[0], shape=shape))
@@ -85,7 +85,7 @@ def _transpose(name: str, graph: Graph) -> Node | None:
 
 
 def _is_worth_it(node: Node, transposes: Sequence[Node], graph: Graph) -> bool:
-    """Whether one transpose will be gone, or go on behind all its readers, and one comes from what works on images."""
+    """Whether one transpose will be gone, or go on past all its readers, and one comes from what works on images."""
     if not any(_can_go(node, each.outputs[0], graph) for each in transposes):
         return False
     makers = [graph.producer(each.inputs[0]) for each in transposes]
@@ -94,7 +94,7 @@ def _is_worth_it(node: Node, transposes: Sequence[Node], graph: Graph) -> bool:
 
 
 def _can_go(node: Node, value: str, graph: Graph) -> bool:
-    """Whether nothing but a node, or only what a transpose can move behind, reads a value."""
+    """Whether nothing but a node, or only what a transpose can move past, reads a value."""
     readers = set(graph.consumers(value))
     is_moved = all(not reader.domain and reader.op_type in _MOVED_THROUGH | {"Transpose"} for reader in readers)
     return not graph.is_output(value) and (readers == {node} or is_moved)

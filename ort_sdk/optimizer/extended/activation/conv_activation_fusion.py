@@ -1,4 +1,4 @@
-"""Convolution and the activation behind it as one node."""
+"""Convolution and the activation after it as one node."""
 
 from __future__ import annotations
 

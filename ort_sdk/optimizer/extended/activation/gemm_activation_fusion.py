@@ -1,4 +1,4 @@
-"""Gemm and the activation behind it as one node."""
+"""Gemm and the activation after it as one node."""
 
 from __future__ import annotations
 

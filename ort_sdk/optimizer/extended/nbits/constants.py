@@ -1,4 +1,4 @@
-"""Constants behind DequantizeLinear, and those of MatMulNBits derived from them: computed when they are read."""
+"""Constants that DequantizeLinear reads, and those of MatMulNBits derived from them: computed when they are read."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _shifted(matcher: GraphMatcher, constant: DequantizedConstant) -> _Shifted |
 
 
 def _matrix(matcher: GraphMatcher, shifted: Node, constant: DequantizedConstant) -> list[Node] | None:
-    """The Reshape to [N, K] and the Transpose behind it."""
+    """The Reshape to [N, K] and the Transpose after it."""
     graph = matcher.graph
     size_n, blocks, block_size = constant.weight.shape
     reshape = _sole_reader(graph, shifted, "Reshape")

@@ -55,7 +55,7 @@ def transposed_rows(
         bits: 2, 4 or 8.
         rows: rows of the matrix.
         columns: its columns.
-        row_bytes: bytes of each column in the result; what is behind the last element is zero.
+        row_bytes: bytes of each column in the result; what is after the last element is zero.
         is_signed: whether elements are to be raised by 2**(bits - 1).
 
     Yields:

@@ -64,7 +64,7 @@ def _without_cast(matcher: GraphMatcher, name: str, nodes: list[Node]) -> str:
 
 @dataclass(slots=True)
 class _Tail:
-    """The product with a scale and the sum with a bias behind a normalized value."""
+    """The product with a scale and the sum with a bias after a normalized value."""
 
     last: Node
     scale: str

@@ -64,7 +64,7 @@ def move_index(group: QDQGroup) -> bool:
 
 
 def move_split(matcher: GraphMatcher, node: Node) -> bool:
-    """DequantizeLinear → Split → a QuantizeLinear behind each output, all of one scale and zero point, becomes Split."""
+    """DequantizeLinear → Split → a QuantizeLinear after each output, all of one scale and zero point, becomes Split."""
     source = read_dequantizer(matcher, node.inputs[0])
     targets = [read_quantizer(matcher, name) for name in node.outputs]
     found = [

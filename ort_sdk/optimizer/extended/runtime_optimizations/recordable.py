@@ -59,7 +59,7 @@ def pass_of(optimizer: str, action: str) -> str:
 
 
 def minimal_build_transformers(*, only_recordless: bool) -> list[GraphTransformer]:
-    """The passes behind partition that a minimal build of ONNX Runtime has, in the order they run.
+    """The passes after partition that a minimal build of ONNX Runtime has, in the order they run.
 
     Args:
         only_recordless: leave out those whose fusions can be recorded.

@@ -28,7 +28,7 @@ def partially_evaluated(plan: ExecutionPlan, trace: Trace, fetches: tuple[int, .
         trace: of one run.
         fetches: values that the caller gets.
     """
-    # Roots: a kernel that declares nothing may have side effects, and what is known behind a guard depends on it.
+    # Roots: a kernel that declares nothing may have side effects, and what is known after a guard depends on it.
     kept = {
         position for position, launched in enumerate(trace.steps) if launched.guard is not None or not is_declared(launched.step)
     }

@@ -26,7 +26,7 @@ from .trace import Trace
 __all__ = ["Tracer", "trace", "trace_without_guards"]
 
 MAX_FOLDED_BYTES = 1 << 26
-"""Known values that one trace keeps; those behind are computed in each run, too."""
+"""Known values that one trace keeps; those after are computed in each run, too."""
 MAX_GUARDS = 64
 """Guards of one program, at most."""
 MIN_CONTINUATION_STEPS = 4
@@ -51,7 +51,7 @@ class Tracer(Trace):
 
         Args:
             plan: its frame is there.
-            ends: counts of steps behind which a guard ends the trace, if there is one.
+            ends: counts of steps after which a guard ends the trace, if there is one.
             shapes: of values in another run; those that have other shapes now get no guard.
 
         Returns:
@@ -76,7 +76,7 @@ class Tracer(Trace):
         return None
 
     def _guarded(self, plan: ExecutionPlan, count: int, unknown: Collection[int], *, always_exits: bool) -> Guard | None:
-        """Guard the shapes of values, which are known behind it; None if something that is no tensor would be live there."""
+        """Guard the shapes of values, which are known after it; None if something that is no tensor would be live there."""
         crossing = self.live(plan, count)
         if not all(is_tensor(self.values[index]) for index in (*unknown, *crossing)):
             return None
@@ -104,7 +104,7 @@ class Tracer(Trace):
         return self.known[index].value_known and nbytes_of(self.values[index]) <= FOLD_LIMIT_BYTES
 
     def live(self, plan: ExecutionPlan, count: int) -> list[int]:
-        """Values that the steps behind the first ``count`` of a main plan read, and its fetches, if they exist by then."""
+        """Values that the steps after the first ``count`` of a main plan read, and its fetches, if they exist by then."""
         rest = plan.steps[count:]
         made = {index for step in rest for index in step.outputs}
         read = dict.fromkeys(index for step in rest for index in step.inputs)
@@ -195,7 +195,7 @@ def trace(
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
-        ends: counts of steps behind which a guard ends the program, if there is one.
+        ends: counts of steps after which a guard ends the program, if there is one.
         dynamic: which feeds have dynamic shapes, if any do.
 
     Returns:

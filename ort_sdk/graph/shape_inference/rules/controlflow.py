@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ort_sdk.api import Dimension, Shape
-
-from .dimensions import merge_shapes, normalized_axis, same_or_unknown
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.dimensions import merge_shapes, normalized_axis, same_or_unknown
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 if TYPE_CHECKING:
     from ort_sdk.graph import Graph

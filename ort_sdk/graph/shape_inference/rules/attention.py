@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk.api import Dimension, Shape
-
-from .dimensions import product, total
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.dimensions import product, total
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 
 def _divided(size: Dimension, count: int) -> Dimension:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk.api import Shape
-
-from .dimensions import broadcast
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.dimensions import broadcast
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 
 @shape_rule(

@@ -6,9 +6,9 @@ C is rounded up to whole blocks, of a size that is not in the model.
 from __future__ import annotations
 
 from ort_sdk.api import Shape
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 from .convolution import conv, global_pool, pool
-from .node_call import NodeCall, shape_rule
 from .resize import resize
 
 DOMAIN = "com.microsoft.nchwc"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_sdk.api import Dimension, Shape
-
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 
 def _per_axis(call: NodeCall, name: str, rank: int, default: int) -> Sequence[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk.api import Shape
-
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 
 @shape_rule("GRU", "LSTM", "RNN")

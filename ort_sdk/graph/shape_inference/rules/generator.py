@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from ort_sdk.api import Shape
-
-from .dimensions import unknown_sizes
-from .node_call import NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.dimensions import unknown_sizes
+from ort_sdk.graph.shape_inference.node_call import NodeCall, shape_rule
 
 
 @shape_rule("Constant")

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_sdk.api import Dimension, Shape
-
-from .dimensions import normalized_axis
-from .node_call import MAX_CONTENTS, NodeCall, shape_rule
+from ort_sdk.graph.shape_inference.dimensions import normalized_axis
+from ort_sdk.graph.shape_inference.node_call import MAX_CONTENTS, NodeCall, shape_rule
 
 
 @shape_rule("Resize", "Upsample")
