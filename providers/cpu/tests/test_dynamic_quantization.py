@@ -7,7 +7,7 @@ from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 from ort_sdk_cpu.quantized.conv.integer import ConvIntegerKernel
-from ort_sdk_cpu.quantized.matmul.constant_b import IntegerProductKernel
+from ort_sdk_cpu.quantized.matmul.constant_b import IntegerMatMulKernel
 
 import ort_sdk as ort
 
@@ -72,7 +72,7 @@ def test_products(kind, shape, per_column, extras, operator):
 def test_which_kernels_compute(make_kernel):
     b, scale = _bytes(np.int8, 32, 16), np.ones(1, np.float32)
     inputs = (np.ones((4, 32), np.float32), b, scale)
-    assert isinstance(make_kernel("DynamicQuantizeMatMul", inputs, {}, MICROSOFT, None, (1, 2), ()), IntegerProductKernel)
+    assert isinstance(make_kernel("DynamicQuantizeMatMul", inputs, {}, MICROSOFT, None, (1, 2), ()), IntegerMatMulKernel)
     x, w, zero = _bytes(np.uint8, 1, 8, 9, 9), _bytes(np.int8, 8, 8, 3, 3), np.array(3, np.uint8)
     # oneDNN adds pairs of products in 16 bits on processors without VNNI, which is not exact
     assert isinstance(make_kernel("ConvInteger", (x, w, zero), {}, "", None, (1,), ()), ConvIntegerKernel) == has_vnni()

@@ -19,7 +19,7 @@ TYPES = [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8), (np.int8
 @pytest.fixture(autouse=True)
 def _tasks_for_few_elements(monkeypatch):
     monkeypatch.setattr("ort_sdk_cpu.kernel.task_writer.MIN_ELEMENTS", 1)
-    monkeypatch.setattr("ort_sdk_cpu.quantized.matmul.dynamic_b.TEAM_WORK", 1 << 12)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.matmul.select.TEAM_WORK", 1 << 12)
 
 
 def operands(shapes, types, seed=0):
@@ -75,11 +75,11 @@ import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
 import test_given_products as tests
-from ort_sdk_cpu.quantized.matmul.dynamic_b import _Product
+from ort_sdk_cpu.quantized.matmul.dynamic_b import _Gemm
 for types in tests.TYPES:
     (a, b), zeros = tests.operands(((7, 30), (30, 131)), types)
     out = np.empty((7, 131), np.int32)
-    _Product(a, b, zeros).run(a, b, zeros, out)
+    _Gemm(a, b, zeros).run(a, b, zeros, out)
     np.testing.assert_array_equal(out, tests.sums_of(a, b, *zeros))
 """
 

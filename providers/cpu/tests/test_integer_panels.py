@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
-from ort_sdk_cpu.quantized.conv import direct
+from ort_sdk_cpu.quantized.conv import select
 
 import ort_sdk as ort
 
@@ -77,8 +77,8 @@ def check(dtype, outputs, kernel=3, channels=8, *, has_zero_points=False):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_few_columns(outputs, dtype, monkeypatch):
-    monkeypatch.setattr(direct, "TEAM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.qlinear.MINIMUM_WORK", 0)
+    monkeypatch.setattr(select, "TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.select.MINIMUM_WORK", 0)
     check(dtype, outputs)
     check(dtype, outputs, kernel=1, channels=5)
 
@@ -86,15 +86,15 @@ def test_few_columns(outputs, dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("outputs", [7, 32, 48])
 def test_few_columns_with_zero_points(outputs, dtype, monkeypatch):
-    monkeypatch.setattr(direct, "TEAM_WORK", 0)
-    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.qlinear.MINIMUM_SLOW_WORK", 0)
+    monkeypatch.setattr(select, "TEAM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.select.MINIMUM_SLOW_WORK", 0)
     check(dtype, outputs, has_zero_points=True)
 
 
 def test_columns_that_are_there_decide():
-    found = {outputs: direct.panel_for(outputs, is_plain=True) for outputs in (1, 16, 17, 48, 64, 80, 96, 256)}
+    found = {outputs: select.panel_for(outputs, is_plain=True) for outputs in (1, 16, 17, 48, 64, 80, 96, 256)}
     assert found == {1: 16, 16: 16, 17: 32, 48: 16, 64: 64, 80: 16, 96: 32, 256: 64}
-    assert direct.panel_for(48, is_plain=False) == direct.PANEL
+    assert select.panel_for(48, is_plain=False) == select.PANEL
 
 
 _CHILD = """
@@ -102,8 +102,8 @@ import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
 import test_integer_panels as tests
-from ort_sdk_cpu.quantized.conv import direct, qlinear
-direct.TEAM_WORK = qlinear.MINIMUM_WORK = qlinear.MINIMUM_SLOW_WORK = 0
+from ort_sdk_cpu.quantized.conv import select
+select.TEAM_WORK = select.MINIMUM_WORK = select.MINIMUM_SLOW_WORK = 0
 for outputs in (15, 32, 64):
     tests.check(np.uint8, outputs)
     tests.check(np.uint8, outputs, has_zero_points=True)

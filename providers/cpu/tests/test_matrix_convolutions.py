@@ -12,7 +12,7 @@ from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_matrix_unit
-from ort_sdk_cpu.quantized.conv import direct, tiling
+from ort_sdk_cpu.quantized.conv import direct, select, tiling
 from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
 from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
 from ort_sdk_cpu.quantized.conv.direct import Sum, TaskConvolution
@@ -49,9 +49,9 @@ BYTES = [np.uint8, np.int8]
 def everything(monkeypatch):
     """Let the unit do what would be too little for it."""
     for module, name in (
-        (tiling, "LEAST_AMX_WORK"),
-        (tiling, "LEAST_OF_TILE"),
-        (direct, "TEAM_WORK"),
+        (select, "LEAST_AMX_WORK"),
+        (select, "LEAST_OF_TILE"),
+        (select, "TEAM_WORK"),
     ):
         monkeypatch.setattr(module, name, 0)
 
@@ -130,7 +130,7 @@ class Case:
 
 def _by_vectors(compute, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(tiling, "has_matrix_unit", lambda: False)
+        context.setattr(select, "has_matrix_unit", lambda: False)
         return compute()
 
 
@@ -224,7 +224,7 @@ def test_little_work_and_lines_that_do_not_divide_stay_with_vectors(monkeypatch,
             case.geometry.padding(case.x.shape, case.weight.shape),
             is_interleaved=False,
         )
-        found.append(tiling.Tiling(image, 0, 64, threads).on_amx().chunk)
+        found.append(select.with_amx(tiling.Tiling(image, 0, 64, threads)).chunk)
     assert found == [0, 0, 16]
     assert modules == []
 

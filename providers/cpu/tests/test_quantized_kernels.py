@@ -64,7 +64,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("w_type", "w_zero"), [(np.int8, 0), (np.uint8, 128), (np.int8, "per channel")])
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CONVOLUTIONS, ids=str)
 def test_qlinear_conv(make_kernel, run_both, x_shape, w_shape, attributes, x_type, w_type, w_zero, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.qlinear.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.select.MINIMUM_WORK", 0)
     rng = np.random.default_rng(0)
     x, w = of_type(rng, x_type, *x_shape), of_type(rng, w_type, *w_shape)
     zeros = np.full(w_shape[0], 0 if w_zero == "per channel" else w_zero, w_type)
@@ -101,7 +101,7 @@ def test_weights_that_do_not_fit_are_convolved_in_two_parts(make_kernel):
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("sizes", [(1, 300, 500), (37, 64, 96), (5, 1000, 33)], ids=str)
 def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.qlinear.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.select.MINIMUM_WORK", 0)
     rows, inner, columns = sizes
     rng = np.random.default_rng(1)
     a = of_type(rng, np.uint8, rows, inner)
@@ -121,7 +121,7 @@ def test_qgemm(make_kernel, run_both, sizes, transposed, monkeypatch):
 @pytest.mark.parametrize("shape", [(7, 64), (1, 20, 64), (2, 3, 5, 64)], ids=str)
 @pytest.mark.parametrize("b_zero", [0, 3])
 def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.qlinear.MINIMUM_WORK", 0)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.conv.select.MINIMUM_WORK", 0)
     rng = np.random.default_rng(3)
     inner, columns = shape[-1], 48
     a, b = of_type(rng, np.uint8, *shape), (rng.integers(-100, 100, (inner, columns))).astype(np.int8)

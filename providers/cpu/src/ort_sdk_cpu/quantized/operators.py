@@ -1,4 +1,4 @@
-"""8-bit tensors: convolution, products, quantization into given outputs, also to 16 bits."""
+"""Convolution, GEMM and quantization of 8-bit tensors into given outputs; quantization also to 16 bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .arguments.dynamic import MODULE as DYNAMIC
 from .arguments.linear import MODULE as LINEAR
 from .arguments.linear import Dequantize, Quantize
 from .dynamic import TASK, RangeQuantization
-from .matmul.dynamic_b import product_writer, quantized_product_writer
+from .matmul.dynamic_b import matmul_integer_writer, qlinear_matmul_writer
 from .parameters import BYTES, WORDS, is_of_one_scale, limits, parameters_of, sign_bit
 from .per_axis import dequantized_rows, quantized_rows
 
@@ -37,28 +37,28 @@ def qlinear_conv(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 @made_by("QLinearConv")
 @made_by("QLinearConv", domain="com.microsoft")
-def qlinear_conv_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
-    """The kernel over oneDNN where that computes the node."""
-    from .conv.qlinear import with_onednn
+def qlinear_conv_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel with a constant weight, where there is one for the node."""
+    from .conv.qlinear import kernel_for
 
-    return with_onednn(info, BindableKernel(kernel, make_writer))
+    return kernel_for(info, BindableKernel(kernel, make_writer))
 
 
 @bindable("QLinearMatMul")
 @bindable("QGemm", domain="com.microsoft")
 def qgemm(info: KernelInfo, compute: Any) -> MakeWriter:
-    """Product of integer matrices."""
-    make = quantized_product_writer(info, copied(compute)) if info.op_type == "QLinearMatMul" else None
+    """GEMM of 8-bit matrices, requantized."""
+    make = qlinear_matmul_writer(info, copied(compute)) if info.op_type == "QLinearMatMul" else None
     return make or (lambda _inputs, _outputs: copied(compute))
 
 
 @made_by("QLinearMatMul")
 @made_by("QGemm", domain="com.microsoft")
-def qgemm_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
-    """The kernel over oneDNN where that computes the node."""
-    from .matmul.qgemm import with_onednn
+def qgemm_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel with a constant weight, where there is one for the node."""
+    from .matmul.qgemm import kernel_for
 
-    return with_onednn(info, BindableKernel(kernel, make_writer))
+    return kernel_for(info, BindableKernel(kernel, make_writer))
 
 
 def _task_of(name: str, quantized: HostArray) -> str | None:
@@ -71,7 +71,7 @@ def _task_of(name: str, quantized: HostArray) -> str | None:
 @bindable("QuantizeLinear", elementwise=True)
 @bindable("QuantizeLinear", domain="com.microsoft", elementwise=True)
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Steps of one constant scale, from a constant zero point, or of those of rows or columns."""
+    """With one constant scale and zero point, or per axis."""
     if info.attribute("precision", 0) not in {0, TensorElementType.FLOAT}:
         return lambda _inputs, _outputs: copied(compute)
     parameters = parameters_of(info, 1, 2)
@@ -92,7 +92,7 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @bindable("DequantizeLinear", elementwise=True)
 @bindable("DequantizeLinear", domain="com.microsoft", elementwise=True)
 def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """(x - zero point) * scale, both one constant, or those of rows or columns."""
+    """(x - zero point) * scale: with one constant scale and zero point, or per axis."""
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return dequantized_rows(info, compute)
@@ -121,25 +121,25 @@ def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any
 
 @bindable("MatMulInteger")
 @bindable("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
-def integer_product(info: KernelInfo, compute: Any) -> MakeWriter:
-    """Product of integer matrices, in 32 bits or as float32."""
+def integer_matmul(info: KernelInfo, compute: Any) -> MakeWriter:
+    """GEMM of 8-bit matrices, in 32 bits or as float32."""
     if info.op_type == "MatMulInteger":
-        return product_writer(info, copied(compute))
+        return matmul_integer_writer(info, copied(compute))
     return lambda _inputs, _outputs: copied(compute)
 
 
 @made_by("MatMulInteger")
 @made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
-def integer_product_by_tasks(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
-    """The kernel over compiled tasks where they compute the node."""
-    from .matmul.constant_b import with_tasks
+def integer_matmul_kernel(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
+    """The kernel with a constant B, where there is one for the node."""
+    from .matmul.constant_b import kernel_for
 
-    return with_tasks(info, kernel)
+    return kernel_for(info, kernel)
 
 
 @bindable("DynamicQuantizeLinear", any_type=True, any_layout=True)
 def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
-    """Steps of the input's own range."""
+    """Quantization by the input's own range."""
 
     def otherwise(x: HostArray, *outputs: HostArray) -> None:
         for out, value in zip(outputs, compute(x), strict=True):
@@ -156,7 +156,7 @@ def dynamic_quantize_linear(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 class _RangeWriter:
-    """DynamicQuantizeLinear as tasks on arrays that lie alike in one piece of memory.
+    """DynamicQuantizeLinear as tasks on arrays of the same order of axes, without gaps.
 
     Args:
         size: elements.
@@ -168,17 +168,17 @@ class _RangeWriter:
 
     def __call__(self, *arrays: HostArray) -> None:
         """Write the outputs."""
-        if _lie_alike(*arrays[:2]):
+        if _are_alike(*arrays[:2]):
             self._tasks.run(*arrays)
         else:
             self._otherwise(*arrays)
 
     def fixed(self, *arrays: HostArray) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if they lie otherwise."""
-        return self._tasks.fixed(*arrays) if _lie_alike(*arrays[:2]) else None
+        """The call on arrays that stay the same; None for other layouts."""
+        return self._tasks.fixed(*arrays) if _are_alike(*arrays[:2]) else None
 
 
-def _lie_alike(x: HostArray, out: HostArray) -> bool:
+def _are_alike(x: HostArray, out: HostArray) -> bool:
     order = memory_order(x)
     return bool(x.transpose(order).flags.c_contiguous and out.transpose(order).flags.c_contiguous)
 
@@ -190,8 +190,8 @@ def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 @made_by("ConvInteger")
-def conv_integer_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
-    """The kernel over oneDNN where that computes the node."""
-    from .conv.integer import with_onednn
+def conv_integer_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel with a constant weight, where there is one for the node."""
+    from .conv.integer import kernel_for
 
-    return with_onednn(info, BindableKernel(kernel, make_writer))
+    return kernel_for(info, BindableKernel(kernel, make_writer))

@@ -14,14 +14,15 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
-from ort_sdk_cpu.platform import libraries
 
 from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows
 from .centered_weight import ZeroedWeight
-from .direct import FIELDS, TEAM_WORK, LineOrder, call_on, is_interleaved, is_known, task_name
+from .direct import FIELDS, LineOrder, call_on
 from .packing import PANEL, columns_in_order, panels_in_order
-from .tiling import ONES_COLUMNS, Image, Tiling
+from .select import is_direct, task_name, threads_for_work, with_amx
+from .tiling import ONES_COLUMNS, Image, Tiling, is_interleaved
 
 __all__ = ["FloatConvolution", "FloatFinish"]
 
@@ -86,7 +87,7 @@ class FloatConvolution:
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
         """Whether the tasks compute the convolution of an X of this shape, which fits to the weight."""
-        return 0 not in x_shape and is_known(self._shape, self._geometry, x_shape)
+        return 0 not in x_shape and is_direct(self._shape, self._geometry, x_shape)
 
     def call(self, x: HostArray, zero_point: HostArray, scale: HostArray, out: HostArray) -> ArraysCall:
         """The call on arrays like these.
@@ -97,11 +98,10 @@ class FloatConvolution:
             scale: float32, one element.
             out: float32.
         """
-        interleaved, shape = is_interleaved(x), self._shape
+        interleaved, shape = is_interleaved(x.shape, is_channels_last=is_channels_last(x)), self._shape
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
-        work = 2 * out.size * math.prod(shape[1:])
-        threads = libraries.thread_count() if work >= TEAM_WORK else 1
-        tiling = Tiling(image, image.source(is_interleaved=interleaved), PANEL, threads).on_amx()
+        threads = threads_for_work(2 * out.size * math.prod(shape[1:]))
+        tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), PANEL, threads))
         packed = self._packed_in(LineOrder(interleaved, image.has_gaps))
         task = self._task(tiling, x.dtype, has_zero_points=packed.ones is not None)
         execution = TaskExecution(task, _FIELDS, self._scratch, (Windows.workspace, tiling.workspace_bytes * threads))

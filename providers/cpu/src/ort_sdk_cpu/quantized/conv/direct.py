@@ -20,41 +20,27 @@ from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous,
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Argument
-from ort_sdk_cpu.platform import libraries
 
 from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
 from .centered_weight import ZeroedWeight
 from .packing import PANEL, columns_of, packed_panels, panels_in_order
-from .tiling import MOST_INTERLEAVED, Image, Tiling, sign_of
+from .select import PLAIN, WITH_ZERO_POINTS, is_direct, is_large, panel_for, task_name, threads_for_work, with_amx
+from .tiling import MOST_INTERLEAVED, Image, Tiling, is_interleaved, sign_of
 
 __all__ = [
     "FIELDS",
-    "PLAIN",
-    "TEAM_WORK",
-    "WITH_ZERO_POINTS",
     "LineOrder",
     "Sum",
     "TaskConvolution",
     "call_on",
-    "is_interleaved",
-    "is_known",
-    "panel_for",
-    "task_name",
 ]
 
-PLAIN = "quantized_conv"
-"""The task that adds nothing."""
-_ADD, WITH_ZERO_POINTS = "quantized_conv_add", "quantized_conv_with_zero_points"
-TEAM_WORK = 1 << 22
-"""Multiplications and additions from which on several threads are worth waking."""
+_ADD = "quantized_conv_add"
 _MOST_COPIED = 1 << 13
 """Bytes of arrays of other layouts than the task's, up to which NumPy copies them."""
 _LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
 _LARGEST_NUMBER = 255
 """Of weights, less their zero points."""
-_PANELS = {PANEL: (64, 64), 32: (34, 39), 16: (18, 28)}
-"""Columns of a panel, and how long a step with one takes: of uint8, and of int8 or with weights that have zero points."""
-_MOST_AXES = 4
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
 FIELDS: dict[int, int] = {
     Argument.SRC: Windows.x,
@@ -203,7 +189,7 @@ class TaskConvolution:
         """Whether the task computes the convolution of an X of this shape."""
         shape = self._shape
         is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
-        return is_fit and is_known(shape, self._geometry, x_shape)
+        return is_fit and is_direct(shape, self._geometry, x_shape)
 
     def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
@@ -211,14 +197,16 @@ class TaskConvolution:
         Returns:
             None if the task does not compute it.
         """
-        shape, interleaved = self._shape, is_interleaved(x)
-        if not is_known(shape, self._geometry, x.shape):
+        shape = self._shape
+        if not is_direct(shape, self._geometry, x.shape):
             return None
+        interleaved = is_interleaved(x.shape, is_channels_last=is_channels_last(x))
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
-        is_large = 2 * out.size * math.prod(shape[1:]) >= TEAM_WORK
-        panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large else PANEL
-        threads = libraries.thread_count() if is_large else 1
-        tiling = Tiling(image, image.source(is_interleaved=interleaved), panel, threads).on_amx()
+        work = 2 * out.size * math.prod(shape[1:])
+        # Little work is left to the task with the widest panels: others would have to be compiled or loaded, too, for little.
+        panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large(work) else PANEL
+        threads = threads_for_work(work)
+        tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), panel, threads))
         weight = self._packed_for(tiling, x.dtype, LineOrder(interleaved, image.has_gaps))
         if weight is None:
             return None
@@ -253,21 +241,6 @@ class TaskConvolution:
             x_zero_point, weight = self._x_zero_point + shift, self._weight()
             self._packed[key] = PackedWeight.of(weight, self._scales, self._bias, x_zero_point, order, tiling.panel, ones)
         return self._packed[key]
-
-
-def task_name(name: str, dtype: np.dtype[Any], panel: int = PANEL) -> str:
-    """Of the task for an X of a type and panels of some columns."""
-    return name + ("" if panel == PANEL else f"_{panel}") + ("_int8" if dtype == _INT8 else "")
-
-
-def panel_for(outputs: int, *, is_plain: bool) -> int:
-    """Columns of a panel for so many outputs: what takes least time, with columns that are not there.
-
-    Args:
-        outputs: at least one.
-        is_plain: whether numbers are multiplied as they lie, and not summed up.
-    """
-    return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][not is_plain])
 
 
 def call_on(
@@ -333,18 +306,3 @@ def _argument(argument: int, array: HostArray, *, is_plain: bool) -> tuple[int, 
         return int(argument), plain, plain
     wanted = plain if is_plain and argument == Argument.SRC else channels_last(array.shape, array.dtype)
     return int(argument), layout_of(array) or plain, wanted
-
-
-def is_interleaved(x: HostArray) -> bool:
-    """Whether the task interleaves the channels of X."""
-    return x.ndim == 4 and 1 < x.shape[1] <= MOST_INTERLEAVED and not is_channels_last(x)
-
-
-def is_known(shape: Sequence[int], geometry: ConvGeometry, x_shape: Sequence[int]) -> bool:
-    """Whether the task convolves an X with a weight, of these shapes that fit together."""
-    if geometry.groups != 1 or len(shape) > _MOST_AXES:
-        return False
-    padding = geometry.padding(x_shape, shape)
-    is_close = padding.dilations[-1] == 1 or shape[-1] == 1
-    is_flat = math.prod(shape[2:-1]) == 1
-    return (is_close or is_flat) and min(*padding.begins, *padding.ends) >= 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,16 +24,16 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT
 
+from .select import ConvIntegerProblem, QuantizedConvAlgorithm, select_conv_integer
+
 if TYPE_CHECKING:
     from .centered_weight import ZeroedWeight
     from .dequantized import FloatConvolution, FloatFinish
     from .integer_dynamic_shapes import VaryingSums
 
-__all__ = ["ConvIntegerKernel", "with_onednn"]
+__all__ = ["ConvIntegerKernel", "kernel_for"]
 
 X, W, X_ZERO_POINT, W_ZERO_POINT = range(4)
-MINIMUM_WORK = 1 << 16
-"""Multiplications and additions from which on oneDNN is loaded for a convolution."""
 MAX_RANK = 5
 LARGEST_DIFFERENCE = 255
 """Of an element of X and its zero point."""
@@ -45,7 +44,7 @@ _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8, _INT32 = np.dtype(np.int8), np.dtype(np.int32)
 
 
-def with_onednn(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
+def kernel_for(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
     """The kernel over oneDNN; None if it computes nothing of the node.
 
     W and its zero point must be constant.
@@ -185,6 +184,9 @@ class ConvIntegerKernel(ChannelsLastKernel):
         parts: of the weight; they are made again when they are packed.
     """
 
+    _algorithm_of_fallback = QuantizedConvAlgorithm.NUMPY
+    _used: QuantizedConvAlgorithm | None = None
+
     def __init__(self, info: KernelInfo, kernel: Any, parts: _Parts) -> None:
         super().__init__(info, kernel)
         self._parts, self._are_digits = len(parts.weights), parts.are_digits
@@ -199,15 +201,15 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
-        x, shape, geometry = inputs[X], self._weight_shape, self._geometry
+        x = inputs[X]
         zero_point = inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
-        if x.ndim != len(shape) or 0 in x.shape or x.dtype not in _BYTES or (zero_point is not None and zero_point.size != 1):
+        if zero_point is not None and zero_point.size != 1:
             return None
-        if x.shape[1] != geometry.input_channels(shape) or shape[0] % geometry.groups:
-            return None
-        result = geometry.output_shape(x.shape, shape)
-        work = 2 * math.prod((result[0], *result[2:], *shape))
-        return result if work >= MINIMUM_WORK or is_channels_last(x) else None
+        shapes = (self._geometry, self._weight_shape, x.shape)
+        problem = ConvIntegerProblem(*shapes, x.dtype, is_channels_last(x), is_split=self._parts > 1)
+        self._used = select_conv_integer(problem)
+        is_own = self._used is not QuantizedConvAlgorithm.NUMPY
+        return self._geometry.output_shape(x.shape, self._weight_shape) if is_own else None
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X, and its zero point as int32, (1,)."""
@@ -243,7 +245,10 @@ class ConvIntegerKernel(ChannelsLastKernel):
             weight = functools.partial(_centred_weight, self._info)
             self._varying = VaryingSums(self._geometry, products, weight, self.scratch)
         x, zero_point = inputs[X], inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
-        return self._varying(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out)
+        if not self._varying(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out):
+            return False
+        self._used = QuantizedConvAlgorithm.FLOAT32
+        return True
 
     def make_call(self, _inputs: Sequence[Any], operands: Sequence[HostArray], out: HostArray) -> Any:
         """The primitive, or two, on arrays of these layouts."""

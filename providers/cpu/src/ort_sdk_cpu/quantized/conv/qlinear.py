@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,31 +17,29 @@ from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
-from ort_sdk_cpu.onednn.library import is_available, is_loaded
+from ort_sdk_cpu.onednn.library import is_available
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 
 from .centered_weight import ZeroedWeight, fits_less
+from .select import QLinearConvProblem, QuantizedConvAlgorithm, select_qlinear_conv
 
 if TYPE_CHECKING:
     from .direct import Sum, TaskConvolution
     from .qlinear_dynamic_shapes import VaryingFilters
     from .wide_weights import WideConvolution
 
-__all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "with_onednn"]
+__all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "kernel_for"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
-MINIMUM_WORK, MINIMUM_SLOW_WORK = 1 << 20, 1 << 14
-"""Multiplications and additions from which on oneDNN is loaded for a convolution, and for one that is slow without: of weights
-that do not fit into 8 bits less their zero point, and of several groups."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8 = np.dtype(np.int8)
 _FLOAT = np.dtype(np.float32)
 
 
-def with_onednn(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
+def kernel_for(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
     """The kernel over oneDNN and the compiled task; None if it computes nothing of the node.
 
     All parameters must be constant.
@@ -149,6 +146,9 @@ class QLinearConvKernel(ChannelsLastKernel):
         parameters: its constants.
     """
 
+    _algorithm_of_fallback = QuantizedConvAlgorithm.NUMPY
+    _used: QuantizedConvAlgorithm | None = None
+
     def __init__(self, info: KernelInfo, kernel: Any, parameters: QuantizedConv) -> None:
         super().__init__(info, kernel)
         self._geometry, self._parameters = ConvGeometry.of(info), parameters
@@ -161,31 +161,12 @@ class QLinearConvKernel(ChannelsLastKernel):
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
-        x, shape, geometry = inputs[X], self._parameters.weight_shape, self._geometry
-        if x.ndim != len(shape) or 0 in x.shape or x.dtype not in _BYTES:
-            return None
-        if x.shape[1] != geometry.input_channels(shape) or shape[0] % geometry.groups:
-            return None
-        result = geometry.output_shape(x.shape, shape)
-        work = 2 * math.prod((result[0], *result[2:], *shape))
-        if self._parameters.is_wide and not (has_vnni() and libraries.numba().is_usable):
-            return None
-        is_slow_otherwise = self._parameters.is_wide or geometry.groups > 1
-        is_cheap = self._is_task_at_hand(x) or (is_slow_otherwise and is_loaded())
-        least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK
-        return result if work >= least or is_channels_last(x) or is_cheap else None
-
-    def _is_task_at_hand(self, x: HostArray) -> bool:
-        """Whether a task computes the node, and costs little to have."""
-        if self._geometry.groups > 1 or not libraries.numba().is_usable:
-            return False
-        from ort_sdk_cpu.jit.task import is_at_hand
-
-        from .arguments.vnni import MODULE
-        from .direct import PLAIN, WITH_ZERO_POINTS, is_known, task_name
-
-        name = task_name(WITH_ZERO_POINTS if self._parameters.is_wide else PLAIN, x.dtype)
-        return is_at_hand(MODULE, name) and is_known(self._parameters.weight_shape, self._geometry, x.shape)
+        x = inputs[X]
+        problem = QLinearConvProblem(
+            self._geometry, self._parameters.weight_shape, x.shape, x.dtype, is_channels_last(x), self._parameters.is_wide
+        )
+        self._used = select_qlinear_conv(problem)
+        return None if self._used is QuantizedConvAlgorithm.NUMPY else problem.output_shape
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
         """Type of y_zero_point."""
@@ -199,9 +180,12 @@ class QLinearConvKernel(ChannelsLastKernel):
         """The task, or else the primitive, or two, on arrays of these layouts."""
         task = self._task_for(inputs[W])
         found = None if task is None else task.call(operands[0], out)
-        if found is None and self._parameters.is_wide:
-            return self._wide_for(inputs[W]).call(operands[0], out)
-        return found or self._primitive_call(inputs, operands[0], out)
+        if found is not None:
+            return found
+        # Not direct, or sums that may not fit into 32 bits.
+        is_wide = self._parameters.is_wide
+        self._used = QuantizedConvAlgorithm.ONEDNN_SPLIT if is_wide else QuantizedConvAlgorithm.ONEDNN
+        return self._wide_for(inputs[W]).call(operands[0], out) if is_wide else self._primitive_call(inputs, operands[0], out)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments, for one filter per channel: the task of a single group is for any shape anyway."""
@@ -211,7 +195,10 @@ class QLinearConvKernel(ChannelsLastKernel):
             weight = functools.partial(_centred, inputs[W], self._parameters.weight_shift)
             is_usable = libraries.numba().is_usable
             self._varying = (filters_of(self._geometry, self._parameters, weight, self.scratch) if is_usable else None,)
-        return self._varying[0] is not None and self._varying[0](inputs[X], out)
+        if self._varying[0] is None or not self._varying[0](inputs[X], out):
+            return False
+        self._used = QuantizedConvAlgorithm.FLOAT32
+        return True
 
     def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
         """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ort_sdk_cpu.conv.geometry import Padding
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
 
 from .arguments.amx import MODULE as AMX
 from .arguments.vnni import MODULE as VNNI
@@ -18,23 +17,22 @@ from .packing import PANEL
 
 __all__ = [
     "AMX_WORKSPACE_BYTES",
-    "LEAST_AMX_WORK",
-    "LEAST_OF_TILE",
     "MOST_INTERLEAVED",
     "ONES_COLUMNS",
+    "TILE_ROWS",
+    "TILE_STEPS",
     "Image",
     "Tiling",
+    "is_interleaved",
     "sign_of",
 ]
 
 AMX_WORKSPACE_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
 """Working memory of a thread for AMX, as in ``compiled.amx``."""
-_TILE_ROWS, _TILE_STEPS = 16, 16
+TILE_ROWS, TILE_STEPS = 16, 16
+"""Of AMX: rows, and steps of four elements along K."""
 ONES_COLUMNS = 1, 16
 """Columns of the panel of ones that sums windows' elements: for vectors, and for AMX."""
-LEAST_OF_TILE, LEAST_AMX_WORK = 96, 1 << 21
-"""Rows times steps of a tile, of 256, and multiplications and additions from which on AMX is faster than vectors: a tile takes as
-long whatever part of it is used, and the unit has to be configured and released."""
 _BLOCK_BYTES, _AMX_BLOCK_BYTES = 1 << 18, 1 << 19
 """Of the input that is multiplied with all weights before the next, by vectors and by AMX, which has to get them from memory as
 often as that: it stays in the second cache."""
@@ -48,6 +46,11 @@ _IN_PLACE, _FRAMED, _INTERLEAVED = range(3)
 def sign_of(dtype: np.dtype[Any]) -> int:
     """What makes four elements uint8 by exclusive or."""
     return _SIGNS if dtype == _INT8 else 0
+
+
+def is_interleaved(x_shape: Sequence[int], *, is_channels_last: bool) -> bool:
+    """Whether the task interleaves the channels of X."""
+    return len(x_shape) == 4 and 1 < x_shape[1] <= MOST_INTERLEAVED and not is_channels_last
 
 
 class Image(NamedTuple):
@@ -111,16 +114,6 @@ class Tiling(NamedTuple):
     threads: int
     chunk: int = 0
     """Steps that AMX takes at a time; 0 if vectors multiply."""
-
-    def on_amx(self) -> Tiling:
-        """The same by AMX, where there is one that gains."""
-        image, steps = self.image, self.window[2]
-        work = 2 * math.prod((image.samples, *image.out_size, image.outputs, image.channels, *image.kernel))
-        if not has_matrix_unit() or work < LEAST_AMX_WORK:
-            return self
-        chunk = max(count for count in range(1, _TILE_STEPS + 1) if steps % count == 0)
-        rows = image.out_size[1] / -(-image.out_size[1] // _TILE_ROWS)
-        return self._replace(chunk=chunk) if rows * chunk >= LEAST_OF_TILE else self
 
     @property
     def module(self) -> str:

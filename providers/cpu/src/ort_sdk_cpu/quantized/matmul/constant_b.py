@@ -1,4 +1,4 @@
-"""Products of 8-bit matrices by compiled tasks: DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulInteger."""
+"""GEMMs of 8-bit matrices with a constant B: DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulInteger."""
 
 from __future__ import annotations
 
@@ -18,69 +18,37 @@ from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
 from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
 from ort_sdk_cpu.quantized.dynamic import RangeQuantization
-from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT
 
-__all__ = ["IntegerProductKernel", "with_tasks"]
+from .select import K_BLOCK, QuantizedGemmAlgorithm, are_sums_exact, select_constant_b
+
+__all__ = ["IntegerMatMulKernel", "kernel_for"]
 
 KEPT_CALLS = 16
 """Calls for different numbers of rows that a thread keeps per kernel."""
 OWN_BYTES = 1 << 18
 """Quantized numbers up to which a bound call has memory of its own, and needs no Python."""
-LARGEST_DIFFERENCE = 255
-"""Of an element of A and its zero point."""
-ROWS_AT_ONCE = 256
-"""Of a weight whose sums are looked at. Those of so many rows are exact whatever the weight is."""
 _UINT8, _INT8, _INT32, _FLOAT = (np.dtype(kind) for kind in (np.uint8, np.int8, np.int32, np.float32))
 _BYTES = (_UINT8, _INT8)
 
 
-def with_tasks(info: KernelInfo, kernel: Any) -> IntegerProductKernel | None:
-    """The kernel over the tasks; None if they compute nothing of the node: B and its parameters must be constant.
+def kernel_for(info: KernelInfo, kernel: Any) -> IntegerMatMulKernel | None:
+    """The kernel; None if there is none for the node: B and its parameters must be constant.
 
     Args:
         info: a DynamicQuantizeMatMul, MatMulIntegerToFloat or MatMulInteger node.
-        kernel: computes what they do not.
+        kernel: computes what this one does not.
     """
-    tensor = info.constants.get(1)
-    if not libraries.numba().is_usable or tensor is None or len(tensor.shape) != 2:
+    if select_constant_b(info) is QuantizedGemmAlgorithm.NUMPY:
         return None
-    if info.op_type == "MatMulInteger":
-        return _SumsKernel(info, kernel) if all(tensor.shape) and _are_sums_known(info, int(tensor.shape[1])) else None
-    kind = _DynamicKernel if info.op_type == "DynamicQuantizeMatMul" else _QuantizedKernel
-    return kind(info, kernel) if _is_known(info, kind, (int(tensor.shape[0]), int(tensor.shape[1]))) else None
-
-
-def _is_known(info: KernelInfo, kind: type[IntegerProductKernel], shape: tuple[int, int]) -> bool:
-    """Whether B's parameters are constants of one element, or of one per column."""
-    scales, zeros, element = info.constant_input(kind.b_scale), info.constant_input(kind.b_zero_point), info.input_element_type(1)
-    if scales is None or scales.dtype != _FLOAT or (zeros is None and info.has_input(kind.b_zero_point)) or element is None:
-        return False
-    sizes = {1, shape[1]}
-    return element.numpy_dtype in _BYTES and all(shape) and scales.size in sizes and (zeros is None or zeros.size in sizes)
-
-
-def _are_sums_known(info: KernelInfo, columns: int) -> bool:
-    """Whether B's zero points are constants, of one element or of one per column."""
-    zeros, element = info.constant_input(3), info.input_element_type(1)
-    if element is None or element.numpy_dtype not in _BYTES or (zeros is None and info.has_input(3)):
-        return False
-    return zeros is None or zeros.size in {1, columns}
-
-
-def _are_sums_exact(matrix: HostArray, zeros: HostArray) -> bool:
-    """Whether float32 holds all sums of products with a matrix less its zero points."""
-    total = np.zeros(matrix.shape[1], np.int64)
-    for start in range(0, len(matrix), ROWS_AT_ONCE):
-        total += np.abs(matrix[start : start + ROWS_AT_ONCE] - zeros.reshape(-1).astype(np.int16)).sum(axis=0)
-    return bool(LARGEST_DIFFERENCE * total.max() <= EXACT_FLOAT)
+    kinds = {"DynamicQuantizeMatMul": _DynamicKernel, "MatMulIntegerToFloat": _QuantizedKernel, "MatMulInteger": _IntegerKernel}
+    return kinds[info.op_type](info, kernel)
 
 
 class _Operand(NamedTuple):
-    """A as integers, and what belongs to them."""
+    """A as integers, with zero point and scale."""
 
     codes: HostArray
     """(rows, inner), contiguous."""
@@ -93,16 +61,16 @@ class _Operand(NamedTuple):
 class _Call(NamedTuple):
     """What a thread keeps for a number of rows."""
 
-    product: ArraysCall
+    gemm: ArraysCall
     quantization: RangeQuantization | None
 
 
-class IntegerProductKernel(OpKernel):
-    """A quantized matrix times a constant quantized one, as float32.
+class IntegerMatMulKernel(OpKernel):
+    """A quantized matrix times a constant one, as float32.
 
     Args:
         info: the node.
-        kernel: computes what the tasks do not.
+        kernel: computes what this one does not.
     """
 
     b_scale, b_zero_point, bias = 2, 3, 4
@@ -120,14 +88,19 @@ class IntegerProductKernel(OpKernel):
         self._adds_bias = info.has_input(self.bias) and info.constant_input(self.bias) is None
         self._calls = threading.local()
 
+    @property
+    def algorithm(self) -> str | None:
+        """How the node is computed."""
+        return QuantizedGemmAlgorithm.PACKED_B
+
     @functools.cached_property
     def _convolution(self) -> FloatConvolution:
-        return self.product_with(slice(0, self._inner))
+        return self.gemm_with(slice(0, self._inner))
 
-    def product_with(self, rows: slice) -> FloatConvolution:
-        """The product with some rows of B as a convolution whose image is one column of the rows of A."""
+    def gemm_with(self, rows: slice) -> FloatConvolution:
+        """The GEMM with some rows of B, as a convolution whose image is one column of the rows of A."""
         shape = (self._columns, rows.stop - rows.start, 1, 1)
-        # No method of this object, which is to hold the product.
+        # No method of this object, which is to hold the convolution.
         weight = functools.partial(_weight, self._info, self.b_zero_point, rows)
         return FloatConvolution(ConvGeometry.of(self._info), shape, weight, self.finish(), self._scratch)
 
@@ -187,10 +160,10 @@ class IntegerProductKernel(OpKernel):
             return None
         operand = self.operand(arrays, np.empty(a.size, _UINT8))
         made = self._made(operand, output.array)
-        product = made.product.fixed(*_images(operand, output.array))
+        gemm = made.gemm.fixed(*_images(operand, output.array))
         if made.quantization is None:
-            return product
-        return in_turn([made.quantization.fixed(a, operand.codes, operand.scale, operand.zero_point), product])
+            return gemm
+        return in_turn([made.quantization.fixed(a, operand.codes, operand.scale, operand.zero_point), gemm])
 
     def _write(self, inputs: Sequence[Any], out: HostArray) -> None:
         """Compute into an output that is contiguous."""
@@ -200,7 +173,7 @@ class IntegerProductKernel(OpKernel):
         made = self._call_for(operand, out)
         if made.quantization is not None:
             made.quantization.run(a, operand.codes, operand.scale, operand.zero_point)
-        made.product.run(*_images(operand, out))
+        made.gemm.run(*_images(operand, out))
         if self._adds_bias:
             np.add(out, inputs[self.bias], out)
 
@@ -237,7 +210,7 @@ def _image(matrix: HostArray) -> HostArray:
     return matrix.reshape(-1, matrix.shape[-1]).T[None, :, :, None]
 
 
-class _DynamicKernel(IntegerProductKernel):
+class _DynamicKernel(IntegerMatMulKernel):
     """A is quantized by its own range."""
 
     quantizes = True
@@ -250,7 +223,7 @@ class _DynamicKernel(IntegerProductKernel):
         return _Operand(codes.reshape(-1, self._inner), np.empty(1, _UINT8), np.empty(1, _FLOAT))
 
 
-class _QuantizedKernel(IntegerProductKernel):
+class _QuantizedKernel(IntegerMatMulKernel):
     """A is quantized already, with one scale."""
 
     b_scale, b_zero_point, bias = 3, 5, 6
@@ -266,8 +239,8 @@ class _QuantizedKernel(IntegerProductKernel):
         return _Operand(a.reshape(rows, -1), np.zeros(1, a.dtype) if zero_point is None else zero_point, inputs[2])
 
 
-class _SumsKernel(IntegerProductKernel):
-    """Sums in int32: at once where float32 holds all of them, else those of some rows of B after the other."""
+class _IntegerKernel(IntegerMatMulKernel):
+    """In int32: at once where float32 holds all sums, else by blocks of K."""
 
     b_zero_point, bias = 3, 4
     output_type = _INT32
@@ -279,7 +252,14 @@ class _SumsKernel(IntegerProductKernel):
     def _is_exact(self) -> bool:
         matrix, zeros = self._info.constant_input(1), self._info.constant_input(3)
         assert matrix is not None  # noqa: S101 - it was seen to be constant
-        return _are_sums_exact(matrix, np.zeros(1, matrix.dtype) if zeros is None else zeros)
+        return are_sums_exact(matrix, np.zeros(1, matrix.dtype) if zeros is None else zeros)
+
+    @property
+    def algorithm(self) -> str | None:
+        """None before B was read."""
+        if "_is_exact" not in vars(self):
+            return None
+        return QuantizedGemmAlgorithm.PACKED_B if self._is_exact else QuantizedGemmAlgorithm.PACKED_B_SPLIT_K
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         zero_point = inputs[2] if len(inputs) > 2 else None
@@ -292,11 +272,11 @@ class _SumsKernel(IntegerProductKernel):
         return _Operand(a.reshape(-1, self._inner), given, np.ones(1, _FLOAT))
 
     @functools.cached_property
-    def _parts(self) -> Sequence[tuple[slice, FloatConvolution]]:
-        """Rows of B, and the product with them."""
-        starts = range(0, self._inner, ROWS_AT_ONCE)
-        found = [slice(start, min(start + ROWS_AT_ONCE, self._inner)) for start in starts]
-        return [(rows, self.product_with(rows)) for rows in found]
+    def _blocks(self) -> Sequence[tuple[slice, FloatConvolution]]:
+        """Rows of B, and the GEMM with them."""
+        starts = range(0, self._inner, K_BLOCK)
+        found = [slice(start, min(start + K_BLOCK, self._inner)) for start in starts]
+        return [(rows, self.gemm_with(rows)) for rows in found]
 
     def _put(self, inputs: Sequence[Any], out: HostArray) -> None:
         sums = self._scratch.array("sums", out.shape, _FLOAT)
@@ -306,9 +286,9 @@ class _SumsKernel(IntegerProductKernel):
             return
         whole = self.operand(inputs, None)
         out[...] = 0
-        for rows, product in self._parts:
+        for rows, gemm in self._blocks:
             images = _images(whole._replace(codes=np.ascontiguousarray(whole.codes[:, rows])), sums)
-            product.call(*images).run(*images)
+            gemm.call(*images).run(*images)
             np.add(out, sums, out=out, casting="unsafe")
 
     def _fixed(self, inputs: Sequence[Slot], output: Slot) -> Callable[[], Any] | None:
@@ -317,10 +297,10 @@ class _SumsKernel(IntegerProductKernel):
         if out.nbytes > OWN_BYTES or not out.flags.c_contiguous or not self._is_exact:
             return None
         sums = np.empty(out.shape, _FLOAT)
-        product = super()._fixed(inputs, FixedSlot(sums))
-        if product is None:
+        gemm = super()._fixed(inputs, FixedSlot(sums))
+        if gemm is None:
             return None
         from ort_sdk_cpu.jit.task import TaskCall
 
         convert = TaskCall(CAST, "f32_to_i32", Cast(sums, out, out.size))
-        return in_turn([product, convert.kept(sums, out)])
+        return in_turn([gemm, convert.kept(sums, out)])

@@ -1,4 +1,4 @@
-"""Products of 8-bit matrices that are both given at run time: MatMulInteger and QLinearMatMul by compiled tasks."""
+"""GEMMs of 8-bit matrices that both come with each run: MatMulInteger and QLinearMatMul by compiled tasks."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
-from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
-from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
 from ort_sdk_cpu.quantized.arguments.linear import Requantize
 from ort_sdk_cpu.quantized.parameters import BYTES, limits, parameters_of, sign_bit
 
 from .arguments.dynamic_b import MODULE, GemmDynamicB
+from .select import QuantizedGemmAlgorithm, select_dynamic_b, threads_for_work
 
-__all__ = ["product_writer", "quantized_product_writer"]
+__all__ = ["matmul_integer_writer", "qlinear_matmul_writer"]
 
 NAME = "gemm_dynamic_b"
 PANEL = 64
-TEAM_WORK = 1 << 20
-"""Multiplications and additions from which on several threads are worth waking."""
 _FOUR_BYTES, _SIGN = 0x01010101, 128
 _COLUMN_BYTES = 2 * 4 * PANEL
 _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 
-class _Product:
-    """The sums of products of two arrays of matrices of some shapes. For one thread at a time.
+class _Gemm:
+    """A batch of GEMMs of some shapes, in int32. For one thread at a time.
 
     Args:
         a: an array like the first, at least two axes.
@@ -44,9 +42,9 @@ class _Product:
         inner, columns = b.shape[-2:]
         matrices = math.prod(b.shape[:-2])
         rows, pitch = math.prod(a.shape[:-1]) // matrices, -(-inner // 4) * 4
-        # Bytes behind a row of A count for nothing: they are zeros once they are unsigned.
+        # Bytes behind a row of A add nothing: they are zeros once they are unsigned.
         self._padded = None if pitch == inner else np.full((*a.shape[:-1], pitch), _neutral(a.dtype), a.dtype)
-        threads = libraries.thread_count() if matrices * rows * inner * columns >= TEAM_WORK else 1
+        threads = threads_for_work(matrices * rows * inner * columns)
         work_bytes = -(-pitch // 64) * 64 + _COLUMN_BYTES + pitch * PANEL
         self._work = np.empty(work_bytes * threads + 64, np.uint8)
         each = int(zero_points[1] is not None and zero_points[1].size > 1)
@@ -62,7 +60,7 @@ class _Product:
             self._call.point(field, array)
 
     def run(self, a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None], out: HostArray) -> None:
-        """Write the sums, int32."""
+        """Write the result, int32."""
         if self._padded is not None:
             self._padded[..., : a.shape[-1]] = a
         self._aim(a, b, zero_points, out)
@@ -82,104 +80,96 @@ def _neutral(dtype: np.dtype[Any]) -> int:
     return -128 if dtype == np.int8 else 0
 
 
-def _can_multiply(a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None]) -> bool:
-    """Whether the task multiplies arrays: bytes, no matrix repeated but a single B, one zero point of A, one or a row of B."""
-    if not BYTES.issuperset((a.dtype, b.dtype)) or min(a.ndim, b.ndim) < 2 or 0 in (*a.shape, *b.shape):
-        return False
-    if a.shape[-1] != b.shape[-2] or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
-        return False
-    own, others = zero_points
-    is_whole = own is None or (own.size == 1 and own.dtype == a.dtype)
-    is_known = others is None or (others.dtype == b.dtype and (others.size == 1 or others.shape == b.shape[-1:]))
-    return is_whole and is_known and is_worth_a_task(a.size + b.size, MODULE, NAME)
-
-
-def _lie_in_order(arrays: Sequence[HostArray | None]) -> bool:
+def _are_contiguous(arrays: Sequence[HostArray | None]) -> bool:
     return all(array is None or array.flags.c_contiguous for array in arrays)
 
 
 class _Writer:
-    """A product in int32, and what is made of it in place.
+    """A GEMM in int32, and its requantization.
 
     Args:
-        make: the product of arrays like these.
-        places: of A, B and their zero points among the writer's arrays; -1 for none.
-        otherwise: writes what lies otherwise.
-        steps: what makes steps of the sums, with the address of the sums and of the result to be set; None to leave them.
+        gemm: of arrays like these.
+        inputs: indices of A, B and their zero points among the writer's arrays; -1 for none.
+        otherwise: writes arrays that are not contiguous.
+        requantization: the task, with the result's address to be set, its sums, and what else it reads; None for int32 results.
     """
 
     def __init__(
-        self, make: _Product, places: Sequence[int], otherwise: Writer, steps: tuple[TaskCall, HostArray, Any] | None = None
+        self,
+        gemm: _Gemm,
+        inputs: Sequence[int],
+        otherwise: Writer,
+        requantization: tuple[TaskCall, HostArray, Any] | None = None,
     ) -> None:
-        self._product, self._places, self._otherwise, self._steps = make, places, otherwise, steps
+        self._gemm, self._inputs, self._otherwise, self._requantization = gemm, inputs, otherwise, requantization
 
     def _read(self, arrays: Sequence[Any]) -> list[Any]:
-        return [None if place < 0 else arrays[place] for place in self._places]
+        return [None if index < 0 else arrays[index] for index in self._inputs]
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         a, b, *zero_points = self._read(arrays)
-        if not _lie_in_order((a, b, *zero_points, arrays[-1])):
+        if not _are_contiguous((a, b, *zero_points, arrays[-1])):
             self._otherwise(*arrays)
-        elif self._steps is None:
-            self._product.run(a, b, zero_points, arrays[-1])
+        elif self._requantization is None:
+            self._gemm.run(a, b, zero_points, arrays[-1])
         else:
-            call, sums, _ = self._steps
-            self._product.run(a, b, zero_points, sums)
+            call, sums, _ = self._requantization
+            self._gemm.run(a, b, zero_points, sums)
             call.point(Requantize.out, arrays[-1])
             call.run()
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
-        """The call on arrays that stay the same; None if one lies otherwise."""
+        """The call on arrays that stay the same; None if one is not contiguous."""
         a, b, *zero_points = self._read(arrays)
-        if not _lie_in_order((a, b, *zero_points, arrays[-1])):
+        if not _are_contiguous((a, b, *zero_points, arrays[-1])):
             return None
-        if self._steps is None:
-            return self._product.fixed(a, b, zero_points, arrays[-1])
-        call, sums, kept = self._steps
-        product = self._product.fixed(a, b, zero_points, sums)
-        if product is None:
+        if self._requantization is None:
+            return self._gemm.fixed(a, b, zero_points, arrays[-1])
+        call, sums, kept = self._requantization
+        gemm = self._gemm.fixed(a, b, zero_points, sums)
+        if gemm is None:
             return None
         call.point(Requantize.out, arrays[-1])
-        return in_turn([product, call.kept(sums, kept, arrays[-1])])
+        return in_turn([gemm, call.kept(sums, kept, arrays[-1])])
 
 
-def product_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter:
+def matmul_integer_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter:
     """Makes writers of MatMulInteger.
 
     Args:
         info: the node.
         otherwise: writes what the task does not.
     """
-    places = (0, 1, *(index if info.has_input(index) else -1 for index in (2, 3)))
+    indices = (0, 1, *(index if info.has_input(index) else -1 for index in (2, 3)))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs[:2]
-        zero_points = [None if place < 0 else inputs[place] for place in places[2:]]
-        if outputs[0].dtype != _INT32 or not _can_multiply(a, b, zero_points):
+        zero_points = [None if index < 0 else inputs[index] for index in indices[2:]]
+        if outputs[0].dtype != _INT32 or select_dynamic_b(a, b, zero_points) is QuantizedGemmAlgorithm.NUMPY:
             return otherwise
-        return _Writer(_Product(a, b, zero_points), places, otherwise)
+        return _Writer(_Gemm(a, b, zero_points), indices, otherwise)
 
     return make
 
 
-def quantized_product_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter | None:
+def qlinear_matmul_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter | None:
     """Makes writers of QLinearMatMul with constant scales and zero points, one each; None for others."""
     a, b, y = (parameters_of(info, index, index + 1) for index in (1, 4, 6))
     if a is None or b is None or y is None:
         return None
-    places = (0, 3, 2, 5)
+    indices = (0, 3, 2, 5)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         out = outputs[0]
-        left, right, *zero_points = (inputs[place] for place in places)
-        if out.dtype not in BYTES or not _can_multiply(left, right, zero_points):
+        left, right, *zero_points = (inputs[index] for index in indices)
+        if out.dtype not in BYTES or select_dynamic_b(left, right, zero_points) is QuantizedGemmAlgorithm.NUMPY:
             return otherwise
         columns = out.shape[-1]
         scale = np.float32(a[1]) * np.float32(b[1]) / np.float32(y[1])
         sums, scales = np.empty(out.shape, _INT32), np.full(columns, scale, _FLOAT)
         arguments = Requantize(sums, 0, scales, None, out.size // columns, columns, y[0], *limits(out))
         call = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
-        return _Writer(_Product(left, right, zero_points), places, otherwise, (call, sums, scales))
+        return _Writer(_Gemm(left, right, zero_points), indices, otherwise, (call, sums, scales))
 
     return make

@@ -1,4 +1,4 @@
-"""QGemm and QLinearMatMul by oneDNN: a convolution whose image is one column of the rows of A."""
+"""QGemm and QLinearMatMul with a constant B: a convolution whose image is one column of the rows of A."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvKernel, QuantizedConv, can_compute
 
-__all__ = ["QGemmKernel", "with_onednn"]
+__all__ = ["QGemmKernel", "kernel_for"]
 
 A, A_SCALE, A_ZERO_POINT, B, B_SCALE, B_ZERO_POINT, C, Y_SCALE, Y_ZERO_POINT = range(9)
 MATMUL = "QLinearMatMul"
 """Has no C, and A with any leading axes."""
 
 
-def with_onednn(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
-    """The kernel over oneDNN; None if it computes nothing of the node. All but A must be constant.
+def kernel_for(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
+    """The kernel; None if there is none for the node. All but A must be constant.
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
+        kernel: computes what this one does not.
     """
     if not can_compute() or info.attribute("transA", 0) or info.attribute("alpha", 1.0) != 1:
         return None
@@ -51,7 +51,7 @@ def _constants(info: KernelInfo) -> dict[int, HostArray | None]:
     count = len(info.inputs)
     indices = [index for index in range(A_SCALE, Y_ZERO_POINT + 1) if info.op_type != MATMUL or index != C]
     pairs = zip(indices, range(A_SCALE, count), strict=False)
-    return {index: info.constant_input(place) for index, place in pairs if info.has_input(place)}
+    return {index: info.constant_input(own) for index, own in pairs if info.has_input(own)}
 
 
 def _is_transposed(info: KernelInfo) -> bool:
@@ -63,7 +63,7 @@ class QGemmKernel(OpKernel):
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
+        kernel: computes what this one does not.
         conv: the same as a convolution.
     """
 
