@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.pool.select import PoolAlgorithm, PoolProblem, are_indices_by_task, select_pool
+from ort_sdk_cpu.pool.select import PoolAlgorithm, PoolProblem, select_pool, select_with_indices
 
 from ort_sdk.opset.nn.windows import Windows
 
@@ -84,7 +84,7 @@ def test_other_types_and_ranks_are_numpys(dtype):
 
 def test_indices_need_an_element_in_each_window():
     x = np.zeros((1, 4, 20, 20), np.float32)
-    assert are_indices_by_task(x, windows((20, 20), 3))
-    assert not are_indices_by_task(x, windows((20, 20), 2, stride=2, pad=2))
-    assert not are_indices_by_task(x.astype(np.float64), windows((20, 20), 3))
-    assert not are_indices_by_task(x[:, :, :, :, None], windows((20, 20, 1), 1))
+    assert select_with_indices(x, windows((20, 20), 3)) is PoolAlgorithm.WITH_INDICES
+    assert select_with_indices(x, windows((20, 20), 2, stride=2, pad=2)) is PoolAlgorithm.NUMPY
+    assert select_with_indices(x.astype(np.float64), windows((20, 20), 3)) is PoolAlgorithm.NUMPY
+    assert select_with_indices(x[:, :, :, :, None], windows((20, 20, 1), 1)) is PoolAlgorithm.NUMPY

@@ -13,12 +13,13 @@ from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 from ort_sdk_cpu.memory.workspace import Scratch
 
 from .arguments.argmax import MODULE, MaxPoolWithIndices
 from .arguments.windows import axes_hw
-from .select import are_indices_by_task
+from .select import PoolAlgorithm, select_with_indices
 
 __all__ = ["max_pool_with_indices_writer"]
 
@@ -42,18 +43,19 @@ def max_pool_with_indices_writer(
             if out is not None:
                 np.copyto(out, value)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[PoolAlgorithm, Writer]:
         x = inputs[0]
         if any(out is None for out in outputs) or x.ndim < 3:
-            return otherwise
+            return PoolAlgorithm.NUMPY, otherwise
         windows = attributes.windows(x.shape[2:]).trimmed()
-        if not are_indices_by_task(x, windows):
-            return otherwise
+        algorithm = select_with_indices(x, windows)
+        if algorithm is PoolAlgorithm.NUMPY:
+            return algorithm, otherwise
         reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
         steps = (1, windows.input_shape[0]) if is_column_major else (windows.input_shape[-1], 1)
         planes, axes = math.prod(x.shape[:2]), axes_hw(windows)
         arguments = MaxPoolWithIndices(Operand(0), Operand(1), Operand(2), planes, *axes, *steps)
         writer = TaskWriter(MODULE, NAME, arguments, otherwise, threads_for(reads))
-        return contiguous_first(writer, x, scratch)
+        return algorithm, contiguous_first(writer, x, scratch)
 
-    return make
+    return SelectingMaker(make)

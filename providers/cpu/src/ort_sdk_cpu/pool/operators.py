@@ -14,6 +14,7 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.small.padding import padder
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 
@@ -36,19 +37,20 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
             attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0))
         )
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[PoolAlgorithm, Writer]:
         x = inputs[0]
         if 0 in outputs[0].shape:
-            return _nothing
+            return PoolAlgorithm.NUMPY, _nothing
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:]).trimmed()
         otherwise = _reducer(np.maximum, windows, lowest, scratch)
         algorithm = select_pool(_problem(x, windows, is_maximum=True))
         if algorithm is PoolAlgorithm.NCHW:
-            return nchw_writer(x, windows, otherwise)
-        return _single_channel_writer(windows, x, otherwise) if algorithm is PoolAlgorithm.SINGLE_CHANNEL else otherwise
+            return algorithm, nchw_writer(x, windows, otherwise)
+        is_single = algorithm is PoolAlgorithm.SINGLE_CHANNEL
+        return algorithm, _single_channel_writer(windows, x, otherwise) if is_single else otherwise
 
-    return make
+    return SelectingMaker(make)
 
 
 def _nothing(*_arrays: HostArray) -> None:
@@ -72,10 +74,10 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
     attributes, scratch = WindowAttributes.of(info), scratch_of(info)
     include_pad = bool(info.attribute("count_include_pad", 0))
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[PoolAlgorithm, Writer]:
         x = inputs[0]
         if 0 in outputs[0].shape:
-            return _nothing
+            return PoolAlgorithm.NUMPY, _nothing
         windows = attributes.windows(x.shape[2:])
         counts = window_counts(windows, include_pad, outputs[0].dtype)
         divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
@@ -87,11 +89,11 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
             for divisor in divisors:
                 np.divide(out, divisor, out)
 
-        if select_pool(_problem(x, windows, is_maximum=False)) is PoolAlgorithm.NCHW:
-            return nchw_writer(x, windows, write, include_pad=include_pad)
-        return write
+        algorithm = select_pool(_problem(x, windows, is_maximum=False))
+        is_nchw = algorithm is PoolAlgorithm.NCHW
+        return algorithm, nchw_writer(x, windows, write, include_pad=include_pad) if is_nchw else write
 
-    return make
+    return SelectingMaker(make)
 
 
 @bindable("GlobalAveragePool")

@@ -17,7 +17,7 @@ from .arguments.argmax import MODULE as ARGMAX
 from .arguments.nchw import MODULE as NCHW
 from .arguments.nhwc import MODULE as NHWC
 
-__all__ = ["CHANNELS_LAST", "PoolAlgorithm", "PoolProblem", "are_indices_by_task", "nchw_task", "select_pool"]
+__all__ = ["CHANNELS_LAST", "PoolAlgorithm", "PoolProblem", "nchw_task", "select_pool", "select_with_indices"]
 
 # Two copies, to channels last and back, read and write each element twice: windows have to read many times that.
 MINIMUM_READS = 1 << 18
@@ -45,6 +45,8 @@ class PoolAlgorithm(enum.StrEnum):
     """oneDNN's pooling of channels last."""
     SINGLE_CHANNEL = "nhwc of single channels"
     """The task ``NHWC`` on contiguous NCHW, whose channels are samples of one: for few windows."""
+    WITH_INDICES = "maximum with indices"
+    """A task, element by element."""
     NUMPY = "numpy"
 
 
@@ -136,12 +138,13 @@ def nchw_task(axes: int) -> str:
     return "pool_nchw" if axes < 3 else "pool_ncdhw"
 
 
-def are_indices_by_task(x: HostArray, windows: Windows) -> bool:
-    """Whether a task computes MaxPool with Indices: where a window has no element of the input, no index is right."""
+def select_with_indices(x: HostArray, windows: Windows) -> PoolAlgorithm:
+    """The algorithm of MaxPool with Indices; where a window has no element of the input, no index is right."""
     if x.ndim not in {3, 4} or x.dtype != _FLOAT or 0 in windows.output_shape or not _hold_elements(windows):
-        return False
+        return PoolAlgorithm.NUMPY
     reads = math.prod((*x.shape[:2], *windows.output_shape, *windows.kernel_shape))
-    return is_worth_a_task(reads, ARGMAX, "max_pool_with_indices")
+    is_worth_it = is_worth_a_task(reads, ARGMAX, "max_pool_with_indices")
+    return PoolAlgorithm.WITH_INDICES if is_worth_it else PoolAlgorithm.NUMPY
 
 
 def _hold_elements(windows: Windows) -> bool:

@@ -12,9 +12,9 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
+from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
 from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.onednn.call import is_channels_last
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 
 from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows

@@ -12,6 +12,7 @@ from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
+from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
 from ort_sdk_cpu.quantized.arguments.linear import Requantize
@@ -143,14 +144,15 @@ def matmul_integer_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter:
     """
     indices = (0, 1, *(index if info.has_input(index) else -1 for index in (2, 3)))
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[QuantizedGemmAlgorithm, Writer]:
         a, b = inputs[:2]
         zero_points = [None if index < 0 else inputs[index] for index in indices[2:]]
-        if outputs[0].dtype != _INT32 or select_dynamic_b(a, b, zero_points) is QuantizedGemmAlgorithm.NUMPY:
-            return otherwise
-        return _Writer(_Gemm(a, b, zero_points), indices, otherwise)
+        algorithm = select_dynamic_b(a, b, zero_points)
+        if outputs[0].dtype != _INT32 or algorithm is QuantizedGemmAlgorithm.NUMPY:
+            return QuantizedGemmAlgorithm.NUMPY, otherwise
+        return algorithm, _Writer(_Gemm(a, b, zero_points), indices, otherwise)
 
-    return make
+    return SelectingMaker(make)
 
 
 def qlinear_matmul_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter | None:
@@ -160,16 +162,17 @@ def qlinear_matmul_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter | N
         return None
     indices = (0, 3, 2, 5)
 
-    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+    def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[QuantizedGemmAlgorithm, Writer]:
         out = outputs[0]
         left, right, *zero_points = (inputs[index] for index in indices)
-        if out.dtype not in BYTES or select_dynamic_b(left, right, zero_points) is QuantizedGemmAlgorithm.NUMPY:
-            return otherwise
+        algorithm = select_dynamic_b(left, right, zero_points)
+        if out.dtype not in BYTES or algorithm is QuantizedGemmAlgorithm.NUMPY:
+            return QuantizedGemmAlgorithm.NUMPY, otherwise
         columns = out.shape[-1]
         scale = np.float32(a[1]) * np.float32(b[1]) / np.float32(y[1])
         sums, scales = np.empty(out.shape, _INT32), np.full(columns, scale, _FLOAT)
         arguments = Requantize(sums, 0, scales, None, out.size // columns, columns, y[0], *limits(out))
         call = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
-        return _Writer(_Gemm(left, right, zero_points), indices, otherwise, (call, sums, scales))
+        return algorithm, _Writer(_Gemm(left, right, zero_points), indices, otherwise, (call, sums, scales))
 
-    return make
+    return SelectingMaker(make)

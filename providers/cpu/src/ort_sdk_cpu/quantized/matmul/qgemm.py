@@ -72,6 +72,11 @@ class QGemmKernel(OpKernel):
         self._transposed, self._is_matmul = _is_transposed(info), info.op_type == MATMUL
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
 
+    @property
+    def algorithm(self) -> str | None:
+        """That of the convolution."""
+        return self._conv.algorithm
+
     def compute(self, *inputs: Any) -> Any:
         """A new array (..., M, N)."""
         if self._kernel.input_rule is not None:
