@@ -174,21 +174,6 @@ class TaskCall:
             self._bounds.point(position, array, offset)
         self._record[1 + position] = 0 if array is None else address_of(array) + offset
 
-    def aim(self, position: int, address: int, nbytes: int) -> None:
-        """Point an address at writable memory that no array stands for.
-
-        Args:
-            position: of the argument.
-            address: of the memory.
-            nbytes: size of the memory.
-
-        Raises:
-            ExtentError: the task was checked, and would access memory outside of it.
-        """
-        if self._bounds is not None:
-            self._bounds.set_memory(position, (0, nbytes, True))
-        self._record[1 + position] = address
-
     def set(self, position: int, value: int) -> None:
         """Change an integer argument that is not an address.
 

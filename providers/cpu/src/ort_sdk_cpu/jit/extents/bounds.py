@@ -88,7 +88,7 @@ class Bounds:
                 self._memory[position] = (0, nbytes, bool(flags & WRITEABLE))
                 return
         before, behind, is_writeable = memory_of(array)
-        self.set_memory(position, (before + offset, behind - offset, is_writeable))
+        self._set_memory(position, (before + offset, behind - offset, is_writeable))
 
     def _clear(self, position: int) -> None:
         self._memory.pop(position, None)
@@ -97,16 +97,7 @@ class Bounds:
         if found is not None and not found[2].may_be_none:
             raise _fault(self._declaration, found[2], "there is no array")
 
-    def set_memory(self, position: int, memory: Memory) -> None:
-        """Record the memory at an address.
-
-        Args:
-            position: of the argument.
-            memory: around the address.
-
-        Raises:
-            ExtentError: the call was checked, and the task would access memory outside of this.
-        """
+    def _set_memory(self, position: int, memory: Memory) -> None:
         self._memory[position] = memory
         self._set_given(position, 1)
         found = self._extents.get(position)
