@@ -157,7 +157,7 @@ def test_which_matrices_are_packed():
 
 def test_large_matrices_of_other_files_stay_shared(monkeypatch):
     tensor = ArrayTensor(random(300, 300))
-    monkeypatch.setattr(packing, "MOST_SHARED_NUMBERS", 300 * 300 - 1)
+    monkeypatch.setattr(packing, "MOST_PANEL_ELEMENTS", 300 * 300 - 1)
     assert not packing.is_worth_packing(info_of(("rows", 300), tensor), tensor)
     stored = {"session.prepack_cache_dir": "folder"}
     assert packing.is_worth_packing(info_of(("rows", 300), tensor, stored), tensor)

@@ -13,7 +13,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
@@ -23,9 +23,19 @@ from .arguments.sgemm import MODULE, Gemm
 from .plan import WORKSPACE, Partition, partition_gemm, task_of
 from .select import GemmAlgorithm, GemmProblem, select_algorithm, threads_for_batch, threads_for_gemm
 
-__all__ = ["SHORTEST_DOT", "BoundGemm", "GemmOperands", "GemmWriter", "bound_gemm"]
+__all__ = [
+    "SHORTEST_DOT",
+    "BoundGemm",
+    "ChosenAlgorithm",
+    "GemmOperands",
+    "GemmWriter",
+    "MakeGemmWriter",
+    "bound_gemm",
+]
 
 FLOAT = np.dtype(np.float32)
+NUMPY = "numpy"
+"""Algorithm of what tasks do not compute."""
 MAX_CALLS = 16
 """Stacks that lie apart, up to which they are so many calls."""
 SHORTEST_DOT = 16
@@ -186,6 +196,7 @@ class BoundGemm:
         self._operands = operands
         self._strides = _strides(operands)
         partition = _planned(layout.problem, stacks[0].count, libraries.thread_count())
+        self.algorithm = partition.algorithm
         self._work = ToldMemory(scratch, WORKSPACE, partition.workspace_bytes)
         self._calls = [_task(operands, layout, stack, partition) for stack in stacks]
 
@@ -238,23 +249,60 @@ def _task(operands: GemmOperands, layout: _Layout, stack: _Stack, partition: Par
     return call
 
 
+class ChosenAlgorithm:
+    """Name of the algorithm that the GEMMs of a node were computed with last; it holds no array of theirs."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+
+class MakeGemmWriter:
+    """Makes writers, and tells what they chose.
+
+    Args:
+        make: makes a writer.
+        chosen: what the writers tell.
+    """
+
+    def __init__(self, make: MakeWriter, chosen: ChosenAlgorithm) -> None:
+        self._make, self._chosen = make, chosen
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """A writer for arrays of these shapes."""
+        return self._make(inputs, outputs)
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of the writer made or used last."""
+        return self._chosen.name
+
+
 class GemmWriter:
-    """A writer of a product that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
+    """A writer of a GEMM that compiled code computes where it can, and NumPy otherwise. For one thread at a time.
 
     Args:
         write: the writer over NumPy.
-        scratch: working memory.
+        scratch: workspace.
         operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
+        chosen: is told the algorithm.
     """
 
-    def __init__(self, write: Writer, scratch: Scratch, operands: Callable[..., GemmOperands] | None) -> None:
+    def __init__(
+        self,
+        write: Writer,
+        scratch: Scratch,
+        operands: Callable[..., GemmOperands] | None,
+        chosen: ChosenAlgorithm | None = None,
+    ) -> None:
         self._write, self._scratch, self._operands = write, scratch, operands
+        self._chosen = chosen or ChosenAlgorithm()
         self._moving: BoundGemm | None = None
         self._is_made = False
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         if self._operands is None or not self._moves_to(_repeating(self._operands(*arrays))):
+            self._chosen.name = NUMPY
             self._write(*arrays)
 
     def _moves_to(self, operands: GemmOperands) -> bool:
@@ -264,6 +312,7 @@ class GemmWriter:
         if self._moving is None or not self._moving.moves_to(operands):
             return False
         self._moving()
+        self._chosen.name = self._moving.algorithm.value
         return True
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
@@ -273,11 +322,17 @@ class GemmWriter:
         operands = self._operands(*arrays)
         column = _added_column(operands)
         if column is None:
-            return bound_gemm(operands, self._scratch)
+            return self._bound(operands)
         repeated = np.empty(column.shape, column.dtype)
-        product = bound_gemm(_adding(operands, repeated), self._scratch)
+        gemm = self._bound(_adding(operands, repeated))
         copy = CopyWriter(lambda source, target: [(target, source)]).fixed(column, repeated)
-        return None if product is None else in_turn([copy, product])
+        return None if gemm is None else in_turn([copy, gemm])
+
+    def _bound(self, operands: GemmOperands) -> BoundGemm | None:
+        found = bound_gemm(operands, self._scratch)
+        if found is not None:
+            self._chosen.name = found.algorithm.value
+        return found
 
 
 def _added_column(operands: GemmOperands) -> HostArray | None:

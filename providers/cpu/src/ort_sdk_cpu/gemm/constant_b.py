@@ -109,6 +109,12 @@ class ConstantBGemm(BindableKernel):
         self._sizes, self._function = sizes, GemmFunction(sizes, self._scratch, **self._options)
 
     @property
+    def algorithm(self) -> str | None:
+        """Of the last run, or of the last program that was bound."""
+        found = self._function.algorithm
+        return None if found is None else found.value
+
+    @property
     def compute(self) -> Callable[..., Any]:
         """The product, in a new array."""
         return self._run
@@ -151,7 +157,9 @@ class ConstantBGemm(BindableKernel):
         return RowGemm(self._sizes, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
 
     def _product(self, shape: tuple[int, ...]) -> GemmCall:
-        return GemmCall(self._sizes.problem(math.prod(shape[:-1])), self._scratch, **self._options)
+        call = GemmCall(self._sizes.problem(math.prod(shape[:-1])), self._scratch, **self._options)
+        self._function.algorithm = call.algorithm
+        return call
 
     @property
     def _options(self) -> dict[str, Any]:

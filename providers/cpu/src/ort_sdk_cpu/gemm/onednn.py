@@ -27,6 +27,7 @@ from ort_sdk_cpu.onednn.post_ops import Binary, Eltwise, PostOp
 from ort_sdk_cpu.onednn.primitive import matmul
 
 from .epilogue import Epilogue
+from .select import GemmKernel
 
 __all__ = ["OneDnnGemm", "packed_layout"]
 
@@ -101,6 +102,11 @@ class OneDnnGemm(BindableKernel):
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight from the buffer."""
         self._packed = weights.buffers[0]
+
+    @property
+    def algorithm(self) -> str | None:
+        """OneDNN's, if the weight is packed."""
+        return None if self._packed is None else GemmKernel.ONEDNN.value
 
     @property
     def compute(self) -> Callable[..., Any]:

@@ -1,14 +1,15 @@
-"""Matrix products into given outputs, then what is fused behind them in place."""
+"""MatMul, Gemm and their fused forms: GEMMs into given outputs, then what is fused behind them in place."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, KernelInfo, TensorElementType
+from ort_sdk.api import HostArray, KernelInfo, Tensor, TensorElementType
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
@@ -16,7 +17,6 @@ from ort_sdk_cpu.elementwise.activation import InPlace, in_place_activation
 from ort_sdk_cpu.kernel.activation import IDENTITY
 from ort_sdk_cpu.kernel.bound import (
     BindableKernel,
-    DirectlyBindable,
     MakeWriter,
     Writer,
     bindable,
@@ -24,30 +24,30 @@ from ort_sdk_cpu.kernel.bound import (
     made_by,
     stores_packed_weights,
 )
-from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
-from .batched import SHORTEST_DOT, GemmOperands, GemmWriter
+from .batched import SHORTEST_DOT, ChosenAlgorithm, GemmOperands, GemmWriter, MakeGemmWriter
 from .epilogue import epilogue_activation
+from .select import PANEL_ELEMENTS, GemmKernel, GemmNode, select_kernel
 
 __all__: list[str] = []
 
 
 @bindable("MatMul", has_weight=True, reads_halves=True)
 def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
-    """Matrix product with NumPy's rules; a stack times one matrix is a single product."""
-    scratch = scratch_of(info)
+    """Matrix product with NumPy's rules; a batch times one matrix is a single GEMM."""
+    scratch, chosen = scratch_of(info), ChosenAlgorithm()
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return GemmWriter(matrix_product, scratch, GemmOperands)
+            return GemmWriter(matrix_product, scratch, GemmOperands, chosen)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
         write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
-        return GemmWriter(write, scratch, GemmOperands)
+        return GemmWriter(write, scratch, GemmOperands, chosen)
 
-    return make
+    return MakeGemmWriter(make, chosen)
 
 
 @bindable("Gemm", has_weight=True, reads_halves=True)
@@ -71,16 +71,16 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         if activate is not None:
             activate(out, out)
 
-    activation, turns_weight = epilogue_activation(info), trans_b and _is_narrow_constant(info)
-    turned = _turned_once()
+    activation, transposes_b = epilogue_activation(info), trans_b and _is_narrow_constant(info)
+    transposed = _transposed_once()
 
     def operands(a: HostArray, b: HostArray, *rest: Any) -> GemmOperands:
         addend = rest[0] if len(rest) > 1 else None
-        right = turned(b) if turns_weight else b.T if trans_b else b
+        right = transposed(b) if transposes_b else b.T if trans_b else b
         return GemmOperands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: GemmWriter(write, scratch, None if activation is None else operands)
+    return _gemm_writers(write, scratch, None if activation is None else operands)
 
 
 @bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
@@ -107,7 +107,12 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         return GemmOperands(first, second, out, None, alpha, 1.0, activation or IDENTITY)
 
     scratch = scratch_of(info)
-    return lambda _inputs, _outputs: GemmWriter(write, scratch, None if activation is None else operands)
+    return _gemm_writers(write, scratch, None if activation is None else operands)
+
+
+def _gemm_writers(write: Writer, scratch: Scratch, operands: Callable[..., GemmOperands] | None) -> MakeGemmWriter:
+    chosen = ChosenAlgorithm()
+    return MakeGemmWriter(lambda _inputs, _outputs: GemmWriter(write, scratch, operands, chosen), chosen)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:
@@ -122,16 +127,16 @@ def _activation(info: KernelInfo) -> InPlace | None:
     return in_place_activation(info, parameters, fused_activation(info, NumpyNamespace(), parameters))
 
 
-def _turned_once() -> Callable[[HostArray], HostArray]:
+def _transposed_once() -> Callable[[HostArray], HostArray]:
     """A function that transposes a constant matrix in memory when it first sees it."""
     made: list[HostArray] = []
 
-    def turned(matrix: HostArray) -> HostArray:
+    def transposed(matrix: HostArray) -> HostArray:
         if not made:
             made.append(np.ascontiguousarray(matrix.T))
         return made[0]
 
-    return turned
+    return transposed
 
 
 def _is_narrow_constant(info: KernelInfo) -> bool:
@@ -145,87 +150,92 @@ def _is_float(info: KernelInfo) -> bool:
     return element_type is not None and element_type.numpy_dtype.kind == "f"
 
 
-_MIN_ELEMENTS = 1 << 14
-"""Elements of a weight below which NumPy is as fast, and no library is loaded."""
-_MIN_TURNED_COLUMNS = 64
-"""Columns of a product from which on."""
-_MIN_SIZE = 24
-"""Vectors have 16 lanes: a weight of few rows or columns fills too few of them."""
-
-
 @made_by("MatMul", "Gemm")
 @made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
-def large_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
-    """The node with a large constant weight: in panels, read where it lies, or packed for oneDNN if files keep it.
-
-    With others, small products are computed as in programs; None where NumPy computes them there.
-    """
-    if not _has_large_weight(info) or any(info.attribute(name, 0) for name in ("transBatchA", "transBatchB")):
-        return _small_product(info, kernel, make_writer)
-    from .epilogue import epilogue_of
-
-    transposed = bool(info.attribute("transB", 0))
-    stays = libraries.numba().is_usable and (not stores_packed_weights(info) or _gets_panels(info))
-    turns, is_half = bool(info.attribute("transA", 0)), info.constants[1].element_type is not TensorElementType.FLOAT
-    if (turns or is_half) and not stays:
-        return None
-    if turns:
-        if not _is_worth_turning(info, transposed=transposed):
-            return None
-        from .transposed_a import TransposedAGemm
-
-        return TransposedAGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
-    if stays:
-        from .constant_b import ConstantBGemm
-
-        epilogue, kind = epilogue_of(info), ConstantBGemm
-        if epilogue.finish is not None:
-            from .unfused_activation import GemmAndActivation, expands_to_steps
-
-            kind = GemmAndActivation if expands_to_steps(info, epilogue) else ConstantBGemm
-        return kind(kernel, make_writer, info, transposed=transposed, epilogue=epilogue)
-    if libraries.onednn().is_usable:
-        from .onednn import OneDnnGemm
-
-        return OneDnnGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
-    return None
+def gemm_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+    """The kernel that is selected; None for the usual one."""
+    node = _node(info)
+    return _KERNELS[select_kernel(node)](info, kernel, make_writer)
 
 
-def _gets_panels(info: KernelInfo) -> bool:
+def _node(info: KernelInfo) -> GemmNode:
+    b = info.constants.get(1)
+    first = None if not info.inputs else info.inputs[0]
+    common = GemmNode(
+        trans_a=bool(info.attribute("transA", 0)),
+        a_rank=None if first is None else first.rank,
+        trans_batch=any(info.attribute(name, 0) for name in ("transBatchA", "transBatchB")),
+        is_plain=_is_plain(info),
+        stores_packed_weights=stores_packed_weights(info),
+    )
+    if b is None or len(b.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
+        return common
+    is_float16 = b.element_type is not TensorElementType.FLOAT
+    if is_float16 and not has_half_weight(info):
+        return common
+    k, n = reversed(b.shape) if info.attribute("transB", 0) else b.shape
+    gets_panels = k * n >= PANEL_ELEMENTS and _gets_panels(info, b)
+    return replace(common, k=k, n=n, is_float16=is_float16, gets_panels=gets_panels)
+
+
+def _gets_panels(info: KernelInfo, b: Tensor) -> bool:
     from .packing import is_worth_packing
 
-    return is_worth_packing(info, info.constants[1])
+    return is_worth_packing(info, b)
 
 
-def _has_large_weight(info: KernelInfo) -> bool:
-    """Whether input 1 is a constant matrix that is worth a library: of float32, or of halves that a task reads."""
-    tensor = info.constants.get(1)
-    if tensor is None or len(tensor.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
-        return False
-    is_large = math.prod(tensor.shape) >= _MIN_ELEMENTS and min(tensor.shape) >= _MIN_SIZE
-    return is_large and (tensor.element_type is TensorElementType.FLOAT or has_half_weight(info))
-
-
-def _is_worth_turning(info: KernelInfo, *, transposed: bool) -> bool:
-    """Whether a first operand that has to be copied into the other order costs little beside the product with it."""
-    first, weight = info.inputs[0], info.constants[1]
-    rank = None if first is None else first.rank
-    return rank is not None and rank >= 2 and weight.shape[0 if transposed else 1] >= _MIN_TURNED_COLUMNS
-
-
-def _small_product(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
+def _is_plain(info: KernelInfo) -> bool:
+    """Whether all is float32, nothing but B is transposed, and epilogues do all that follows."""
     types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
-    turned = any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
-    is_plain = types == {TensorElementType.FLOAT} and not turned and info.attribute("beta", 1.0) == 1
-    activation = epilogue_activation(info)
-    if not is_plain or activation is None or stores_packed_weights(info) or not libraries.numba().is_usable:
-        return None
-    from .small import SmallGemm
+    is_transposed = any(info.attribute(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+    is_plain = types == {TensorElementType.FLOAT} and not is_transposed and info.attribute("beta", 1.0) == 1
+    return is_plain and epilogue_activation(info) is not None
 
-    product = SmallGemm(
+
+def _constant_b(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    from .constant_b import ConstantBGemm
+    from .epilogue import epilogue_of
+
+    epilogue, kind = epilogue_of(info), ConstantBGemm
+    if epilogue.finish is not None:
+        from .unfused_activation import GemmAndActivation, expands_to_steps
+
+        kind = GemmAndActivation if expands_to_steps(info, epilogue) else ConstantBGemm
+    return kind(kernel, make_writer, info, transposed=bool(info.attribute("transB", 0)), epilogue=epilogue)
+
+
+def _constant_b_transposed_a(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    from .epilogue import epilogue_of
+    from .transposed_a import TransposedAGemm
+
+    transposed = bool(info.attribute("transB", 0))
+    return TransposedAGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
+
+
+def _onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    from .epilogue import epilogue_of
+    from .onednn import OneDnnGemm
+
+    transposed = bool(info.attribute("transB", 0))
+    return OneDnnGemm(kernel, make_writer, info, transposed=transposed, epilogue=epilogue_of(info))
+
+
+def _small(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
+    from .small import SmallGemm, SmallGemmKernel
+
+    gemm = SmallGemm(
         scratch_of(info),
         transposed=bool(info.attribute("transB", 0)),
         alpha=float(info.attribute("alpha", 1.0)),
-        activation=activation,
+        activation=epilogue_activation(info) or IDENTITY,
     )
-    return DirectlyBindable(kernel, make_writer, product)
+    return SmallGemmKernel(kernel, make_writer, gemm)
+
+
+_KERNELS: dict[GemmKernel, Callable[[KernelInfo, Any, MakeWriter], BindableKernel | None]] = {
+    GemmKernel.CONSTANT_B: _constant_b,
+    GemmKernel.CONSTANT_B_TRANSPOSED_A: _constant_b_transposed_a,
+    GemmKernel.ONEDNN: _onednn,
+    GemmKernel.SMALL: _small,
+    GemmKernel.USUAL: lambda _info, _kernel, _make_writer: None,
+}

@@ -1,4 +1,8 @@
-"""Which algorithm computes a GEMM of float32, for sizes that are known, and on how many threads: one function of one value."""
+"""Which kernel a node with a matrix product gets, and which algorithm computes a GEMM of known sizes, on how many threads.
+
+Two decisions, each a function of one value: ``select_kernel`` when a session is made, when sizes may not be known, and
+``select_algorithm`` when they are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,21 @@ from ort_sdk_cpu.platform import libraries
 
 from .arguments.blocking import SPLIT_K_KC, mr, nr
 
-__all__ = ["FEW_ROWS", "BLayout", "GemmAlgorithm", "GemmProblem", "select_algorithm", "threads_for_batch", "threads_for_gemm"]
+__all__ = [
+    "FEW_ROWS",
+    "MOST_PANEL_ELEMENTS",
+    "PANEL_ELEMENTS",
+    "PANEL_ROWS",
+    "BLayout",
+    "GemmAlgorithm",
+    "GemmKernel",
+    "GemmNode",
+    "GemmProblem",
+    "select_algorithm",
+    "select_kernel",
+    "threads_for_batch",
+    "threads_for_gemm",
+]
 
 # Up to 4 rows of A meet a row of B in registers: the GEMM takes as long as memory brings B, whatever the rows.
 FEW_ROWS = 4
@@ -124,3 +142,81 @@ def threads_for_gemm(problem: GemmProblem, most: int) -> int:
 def threads_for_batch(problem: GemmProblem, count: int, most: int) -> int:
     """Threads worth waking up for a batch, whose B may be one, and in a cache."""
     return max(1, min(most, count * problem.m * problem.k * problem.n // _FMAS_PER_THREAD))
+
+
+# NumPy's BLAS takes some 10 us for them with one row: as long as what a call of a task costs.
+_CONSTANT_ELEMENTS = 1 << 14
+"""Elements of a constant B below which NumPy is as fast, and no library is loaded."""
+# Vectors have 16 lanes: of fewer rows or columns, the second vector of a panel is mostly empty.
+_CONSTANT_SIZE = 24
+"""Fewest rows and columns of a constant B."""
+# Smaller ones are in a cache, wherever their columns are.
+PANEL_ELEMENTS = 1 << 16
+"""Elements of a constant B from which on it is packed."""
+# With fewer B is read once, which packing does, too.
+PANEL_ROWS = 8
+"""Rows of a GEMM from which on."""
+# 64 MB of float32: models so large had better share the pages of their files among processes than have panels of their own.
+MOST_PANEL_ELEMENTS = (1 << 24) - 1
+"""Most elements of a constant B outside of the model's file."""
+# The copy costs M * K, the GEMM M * K * N.
+_TRANSPOSED_A_COLUMNS = 64
+"""Columns of a GEMM from which on a copy of a transposed A costs little beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmNode:
+    """What is known of a node with a matrix product when its kernel is made."""
+
+    k: int = 0
+    """Rows of B, if that is a constant matrix."""
+    n: int = 0
+    """Its columns."""
+    is_float16: bool = False
+    """Whether it is float16."""
+    gets_panels: bool = False
+    """Whether it is worth packing."""
+    trans_a: bool = False
+    a_rank: int | None = None
+    trans_batch: bool = False
+    """Whether batches are transposed, too."""
+    is_plain: bool = False
+    """Whether all inputs are float32, none but B is transposed, and epilogues do all that follows."""
+    stores_packed_weights: bool = False
+    """Whether the session keeps packed weights in files."""
+
+
+class GemmKernel(enum.Enum):
+    """Kernels of matrix products."""
+
+    CONSTANT_B = "constant B"
+    """B is packed into panels, or read in place."""
+    CONSTANT_B_TRANSPOSED_A = "constant B, transposed A"
+    """The same; A is read transposed, or copied."""
+    ONEDNN = "onednn"
+    """B is packed by oneDNN."""
+    SMALL = "small"
+    """Small GEMMs are tasks in runs without a program, too."""
+    USUAL = "usual"
+    """Programs compute GEMMs by tasks where arrays allow it, other runs by NumPy."""
+
+
+def select_kernel(node: GemmNode) -> GemmKernel:
+    """The kernel of a node."""
+    # Libraries are asked last: to ask is to load them.
+    if not _has_large_constant(node) or node.trans_batch:
+        is_small = node.is_plain and not node.stores_packed_weights and libraries.numba().is_usable
+        return GemmKernel.SMALL if is_small else GemmKernel.USUAL
+    # Files keep panels or oneDNN's layout, but not matrices that are read in place.
+    if libraries.numba().is_usable and (not node.stores_packed_weights or node.gets_panels):
+        if not node.trans_a:
+            return GemmKernel.CONSTANT_B
+        is_worth_copying = node.a_rank is not None and node.a_rank >= 2 and node.n >= _TRANSPOSED_A_COLUMNS
+        return GemmKernel.CONSTANT_B_TRANSPOSED_A if is_worth_copying else GemmKernel.USUAL
+    if node.trans_a or node.is_float16 or not libraries.onednn().is_usable:
+        return GemmKernel.USUAL
+    return GemmKernel.ONEDNN
+
+
+def _has_large_constant(node: GemmNode) -> bool:
+    return node.k * node.n >= _CONSTANT_ELEMENTS and min(node.k, node.n) >= _CONSTANT_SIZE

@@ -10,15 +10,16 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.activation import Activation
+from ort_sdk_cpu.kernel.bound import DirectlyBindable, MakeWriter
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch
 
 from .batched import SHORTEST_DOT
 from .constant_b import RowGemm
 from .plan import GemmFunction, epilogue_words, task_of
-from .select import BLayout
+from .select import BLayout, GemmAlgorithm
 
-__all__ = ["SmallGemm"]
+__all__ = ["SmallGemm", "SmallGemmKernel"]
 
 
 class SmallGemm:
@@ -34,6 +35,9 @@ class SmallGemm:
     def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation) -> None:
         self._transposed, self._epilogue = transposed, epilogue_words(alpha, activation)
         self._function = functools.cache(lambda sizes: GemmFunction(sizes, scratch, alpha=alpha, activation=activation))
+
+        self.algorithm: GemmAlgorithm | None = None
+        """Of the last call."""
 
     def row_gemm(self, weight: HostArray, bias: HostArray | None, beta: float = 0.0) -> RowGemm | None:
         """The product with constants as a task of any number of rows; None where they do not lie as it needs them.
@@ -69,8 +73,30 @@ class SmallGemm:
         out = np.empty((*outer, columns), np.float32)
         right = np.ascontiguousarray(b.T if is_turned else b)
         bias = None if c is None else np.ascontiguousarray(c)
-        self._function(sizes)(rows, np.ascontiguousarray(a), right, bias, out)
+        function = self._function(sizes)
+        function(rows, np.ascontiguousarray(a), right, bias, out)
+        self.algorithm = function.algorithm
         return out
+
+
+class SmallGemmKernel(DirectlyBindable):
+    """A kernel whose small GEMMs are tasks in any run.
+
+    Args:
+        kernel: what is known of the node.
+        make_writer: makes the writers of programs.
+        gemm: the small ones.
+    """
+
+    def __init__(self, kernel: Any, make_writer: MakeWriter, gemm: SmallGemm) -> None:
+        super().__init__(kernel, make_writer, gemm)
+        self._gemm, self._programs = gemm, make_writer
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of the last small GEMM, or of the last program that was bound."""
+        found = self._gemm.algorithm
+        return getattr(self._programs, "algorithm", None) if found is None else found.value
 
 
 @functools.cache
