@@ -1,1 +1,1 @@
-"""Matrix products of float32, float16 and packed integers."""
+"""GEMM and GEMV of float32, with B of float32, float16 or packed integers."""

@@ -1,4 +1,4 @@
-"""Products of matrices, or of stacks of them, that stay in one place: compiled, so that their calls can be joined with others."""
+"""GEMMs, and batches of them, on arrays that stay: compiled, so that their calls can be joined with others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLOAT = np.dtype(np.float32)
 NUMPY = "numpy"
 """Algorithm of what tasks do not compute."""
 MAX_CALLS = 16
-"""Stacks that lie apart, up to which they are so many calls."""
+"""Batches at unequal distances, up to which they are so many calls."""
 SHORTEST_DOT = 16
 """Numbers in a row that its task needs at least."""
 MOST_REPEATED_BYTES = 1 << 20
@@ -63,7 +63,7 @@ class GemmOperands:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
+class _Batch:
     """Matrices at equal distances: bytes from A, B and C to the first ones, and from one to the next."""
 
     count: int
@@ -72,24 +72,24 @@ class _Stack:
 
 
 def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
-    """The product's call; None where elements of a row lie apart, types are others, or it is too small for compiled code.
+    """The GEMM's call; None where rows are not contiguous, types are others, or it is too small for compiled code.
 
     Args:
         operands: arrays that stay.
-        scratch: working memory.
+        scratch: workspace.
     """
-    operands = _turned(operands)
+    operands = _transposed(operands)
     layout = _layout(operands)
     if layout is None or not is_worth_a_task(operands.out.size * layout.problem.k, MODULE, task_of(layout.problem).name):
         return None
     if layout.problem.k < SHORTEST_DOT and select_algorithm(layout.problem) is GemmAlgorithm.GEMV_NK:
         return None
-    stacks = list(_stacks(operands, layout))
-    return None if len(stacks) > MAX_CALLS else BoundGemm(operands, layout, stacks, scratch)
+    batches = list(_batches(operands, layout))
+    return None if len(batches) > MAX_CALLS else BoundGemm(operands, layout, batches, scratch)
 
 
-def _turned(operands: GemmOperands) -> GemmOperands:
-    """A product with one column as the row it is of the transposes: A is read as it lies then, each number once."""
+def _transposed(operands: GemmOperands) -> GemmOperands:
+    """A GEMM with one column as the row it is of the transposes: A is read in place then, each number once."""
     a, b, out, addend = operands.a, operands.b, operands.out, operands.addend
     if min(a.ndim, b.ndim) < 2 or b.shape[-1] != 1 or a.shape[-2] == 1 or b.shape[-2] < SHORTEST_DOT:
         return operands
@@ -151,8 +151,8 @@ def _addend_row(addend: HostArray, out: HostArray) -> int | None:
     return addend.strides[0] if addend.shape == out.shape else None
 
 
-def _stacks(operands: GemmOperands, layout: _Layout) -> Iterator[_Stack]:
-    """The output's matrices and those they are made of, in as few stacks as they lie in."""
+def _batches(operands: GemmOperands, layout: _Layout) -> Iterator[_Batch]:
+    """The output's matrices and those they are made of, in as few batches of equal distances as there are."""
     arrays = (operands.a, operands.b, operands.out)
     outer = () if layout.is_one else operands.out.shape[:-2]
     spread = [np.broadcast_to(array, (*outer, *array.shape[-2:])) for array in arrays] if outer else []
@@ -160,7 +160,7 @@ def _stacks(operands: GemmOperands, layout: _Layout) -> Iterator[_Stack]:
     count, steps = (sizes.pop(), [own.pop() for own in strides]) if sizes else (1, [0, 0, 0])
     for index in np.ndindex(*sizes):
         at = (sum(map(int.__mul__, index, own)) for own in strides)
-        yield _Stack(count, (next(at), next(at), next(at)), (steps[0], steps[1], steps[2]))
+        yield _Batch(count, (next(at), next(at), next(at)), (steps[0], steps[1], steps[2]))
 
 
 def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
@@ -190,31 +190,31 @@ def _planned(problem: GemmProblem, count: int, most_threads: int) -> Partition:
 
 
 class BoundGemm:
-    """The tasks of a product, one per stack. For one thread at a time."""
+    """The tasks of a GEMM, one per batch. For one thread at a time."""
 
-    def __init__(self, operands: GemmOperands, layout: _Layout, stacks: Sequence[_Stack], scratch: Scratch) -> None:
+    def __init__(self, operands: GemmOperands, layout: _Layout, batches: Sequence[_Batch], scratch: Scratch) -> None:
         self._operands = operands
         self._strides = _strides(operands)
-        partition = _planned(layout.problem, stacks[0].count, libraries.thread_count())
+        partition = _planned(layout.problem, batches[0].count, libraries.thread_count())
         self.algorithm = partition.algorithm
         self._work = ToldMemory(scratch, WORKSPACE, partition.workspace_bytes)
-        self._calls = [_task(operands, layout, stack, partition) for stack in stacks]
+        self._calls = [_task(operands, layout, batch, partition) for batch in batches]
 
     @property
     def native(self) -> NativeCall:
-        """The tasks without Python; it holds this product, so it is not kept."""
+        """The tasks without Python; it holds this GEMM, so it is not kept."""
         return NativeCall(tuple(call.row for call in self._calls), self._prepare)
 
     def _prepare(self) -> None:
-        """Use the thread's working memory."""
+        """Use the thread's workspace."""
         room = self._work.new_room()
         if room is not None:
             for call in self._calls:
                 call.point(Gemm.workspace, room)
 
     def moves_to(self, operands: GemmOperands) -> bool:
-        """Use other arrays that lie as those the tasks were made for; whether they do, in one stack."""
-        operands = _turned(operands)
+        """Use other arrays of the shapes and strides that the tasks were made for; whether they are, in one batch."""
+        operands = _transposed(operands)
         if len(self._calls) > 1 or _strides(operands) != self._strides:
             return False
         for field, array in zip(_FIELDS, (operands.a, operands.b, operands.out, operands.addend), strict=True):
@@ -235,16 +235,16 @@ def _strides(operands: GemmOperands) -> list[Any]:
     return [None if array is None else (array.shape, array.strides) for array in arrays]
 
 
-def _task(operands: GemmOperands, layout: _Layout, stack: _Stack, partition: Partition) -> Any:
+def _task(operands: GemmOperands, layout: _Layout, batch: _Batch, partition: Partition) -> Any:
     from ort_sdk_cpu.jit.task import TaskCall
 
     problem, activation, task = layout.problem, operands.activation, partition.task
-    sizes = (problem.m, problem.n, problem.k, *layout.leading, *stack.strides, layout.ldd, stack.count)
+    sizes = (problem.m, problem.n, problem.k, *layout.leading, *batch.strides, layout.ldd, batch.count)
     numbers = (int(activation.kind), float(operands.alpha), float(operands.beta), float(activation.alpha))
     arguments = Gemm.of_words((0, 0, 0, 0, 0, *sizes, *numbers, *partition.words))
     call = TaskCall(task.module, task.name, arguments, partition.threads)
     arrays = (operands.a, operands.b, operands.out, operands.addend)
-    for field, array, offset in zip(_FIELDS, arrays, (*stack.offsets, 0), strict=True):
+    for field, array, offset in zip(_FIELDS, arrays, (*batch.offsets, 0), strict=True):
         call.point(field, array, offset)
     return call
 

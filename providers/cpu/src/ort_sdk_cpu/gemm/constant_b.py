@@ -1,6 +1,6 @@
-"""Products with a constant matrix: in panels if it is large, else where it lies, in whatever file and at whatever address.
+"""GEMM with a constant B: packed into panels if it is large, else read in place, in whatever file and at whatever address.
 
-Those of small model files that get no panels are copied to where cache lines begin: few rows take a tenth less time then.
+Matrices of small model files that get no panels are copied to where cache lines begin: few rows take a tenth less time then.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = ["ConstantBGemm", "RowGemm"]
 WEIGHT = 1
 FLOAT = np.dtype(np.float32)
 MOST_COPIED_BYTES = 1 << 24
-"""Of an operand that lies otherwise than in rows (a picture's channels as columns), up to which a call keeps memory for them."""
+"""Of an A whose rows are not contiguous (NHWC read as NCHW), up to which a call keeps memory for a contiguous copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGemm:
-    """A product of any number of rows."""
+    """A GEMM of any number of rows."""
 
     sizes: BLayout
     weight: HostArray
@@ -65,23 +65,23 @@ class ConstantBGemm(BindableKernel):
         kernel: what is known of the node.
         make_writer: the shared set's.
         info: the node; its input 1 is a constant matrix of float32 or float16.
-        transposed: whether the weight is (columns, inner).
-        epilogue: what follows the product.
+        transposed: whether B is (N, K).
+        epilogue: what follows.
     """
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, epilogue: Epilogue) -> None:
         super().__init__(kernel, make_writer)
         shape = tuple(info.constants[WEIGHT].shape)
-        self._inner, self._columns = reversed(shape) if transposed else shape
+        self._k, self._n = reversed(shape) if transposed else shape
         self._transposed, self._epilogue, self._scratch = transposed, epilogue, scratch_of(info)
         weight = info.constants[WEIGHT]
         self._may_pack = is_worth_packing(info, weight)
-        # Not before a product is needed.
+        # Not before a GEMM is run.
         self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
         self._weight: HostArray | None = None
         self._results = ResultMemory()
-        is_half = weight.element_type is TensorElementType.FLOAT16
-        self._set_sizes(BLayout(self._inner, self._columns, transposed, is_half))
+        is_float16 = weight.element_type is TensorElementType.FLOAT16
+        self._set_layout(BLayout(self._k, self._n, transposed, is_float16))
 
     def packing_identity(self, input_index: int) -> str | None:
         """The panels, or the bytes, if they are copied."""
@@ -92,7 +92,7 @@ class ConstantBGemm(BindableKernel):
         return TENSOR_BYTES if self.packs_in_first_run else None
 
     def prepack(self, tensor: Tensor, input_index: int, allocator: Any) -> PrePackedWeights | NotPacked:
-        """The weight's bytes as they lie; or panels or a copy of them."""
+        """B's bytes as they are; or panels or a copy of them."""
         if input_index != WEIGHT:
             return NOT_PACKED
         if self._may_pack:
@@ -103,10 +103,10 @@ class ConstantBGemm(BindableKernel):
         """Read the weight there."""
         self._weight = weights.buffers[0]
         if self._may_pack:
-            self._set_sizes(BLayout(self._inner, self._columns, is_packed=True))
+            self._set_layout(BLayout(self._k, self._n, is_packed=True))
 
-    def _set_sizes(self, sizes: BLayout) -> None:
-        self._sizes, self._function = sizes, GemmFunction(sizes, self._scratch, **self._options)
+    def _set_layout(self, sizes: BLayout) -> None:
+        self._layout, self._function = sizes, GemmFunction(sizes, self._scratch, **self._options)
 
     @property
     def algorithm(self) -> str | None:
@@ -116,14 +116,14 @@ class ConstantBGemm(BindableKernel):
 
     @property
     def compute(self) -> Callable[..., Any]:
-        """The product, in a new array."""
+        """The result, in a new array."""
         return self._run
 
     def _run(self, a: HostArray, *others: Any) -> Any:
-        *outer, inner = a.shape
-        out = self._results.empty((*outer, self._columns))
-        if inner != self._inner:
-            raise InvalidArgument(f"product of {a.shape} and a constant with {self._inner} rows: these have to be equal")
+        *outer, k = a.shape
+        out = self._results.empty((*outer, self._n))
+        if k != self._k:
+            raise InvalidArgument(f"A has shape {a.shape}; its last axis must be {self._k}, as many as the constant B has rows")
         rows, weight, finish = math.prod(outer), self._weight, self._epilogue.finish
         if not rows:
             return out
@@ -141,23 +141,23 @@ class ConstantBGemm(BindableKernel):
             return super().bind(inputs, outputs)
         a = first.array
         if a.flags.c_contiguous:
-            return self._product(a.shape).fixed(a, weight, self._epilogue.bias, out.array)
+            return self._call(a.shape).fixed(a, weight, self._epilogue.bias, out.array)
         if a.nbytes > MOST_COPIED_BYTES:
             return super().bind(inputs, outputs)
         rows = np.empty(a.shape, FLOAT)
         copy = CopyWriter(lambda source, target: [(target, source)]).fixed(a, rows)
-        return in_turn([copy, self._product(a.shape).fixed(rows, weight, self._epilogue.bias, out.array)])
+        return in_turn([copy, self._call(a.shape).fixed(rows, weight, self._epilogue.bias, out.array)])
 
     @property
     def row_gemm(self) -> RowGemm | None:
-        """The product as a task needs it; None if it is not one task."""
+        """The GEMM as a task needs it; None if it is not one task."""
         weight, beta = self._weight, self._epilogue.beta
         if weight is None or (self._epilogue.finish is not None and not beta):
             return None
-        return RowGemm(self._sizes, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
+        return RowGemm(self._layout, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
 
-    def _product(self, shape: tuple[int, ...]) -> GemmCall:
-        call = GemmCall(self._sizes.problem(math.prod(shape[:-1])), self._scratch, **self._options)
+    def _call(self, shape: tuple[int, ...]) -> GemmCall:
+        call = GemmCall(self._layout.problem(math.prod(shape[:-1])), self._scratch, **self._options)
         self._function.algorithm = call.algorithm
         return call
 
@@ -166,20 +166,20 @@ class ConstantBGemm(BindableKernel):
         return {"alpha": self._epilogue.alpha, "activation": self._epilogue.activation}
 
     def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        """The task, for products of as many rows."""
+        """The task, for as many rows."""
         shape = inputs[0].shape
         if not math.prod(shape):
             return self._write_nothing
-        return functools.partial(self._write, self._product(shape))
+        return functools.partial(self._write, self._call(shape))
 
     def _write_nothing(self, _a: HostArray, *arrays: Any) -> None:
         """No rows."""
 
-    def _write(self, product: GemmCall, a: HostArray, weight: HostArray, *others: Any) -> None:
+    def _write(self, call: GemmCall, a: HostArray, weight: HostArray, *others: Any) -> None:
         out, finish = others[-1], self._epilogue.finish
         right = np.ascontiguousarray(weight) if self._weight is None else self._weight
         result = out if out.flags.c_contiguous else np.empty(out.shape, FLOAT)
-        product(np.ascontiguousarray(a), right, self._epilogue.bias, result)
+        call(np.ascontiguousarray(a), right, self._epilogue.bias, result)
         if finish is not None:
             finish(result, others[:-1])
         if result is not out:

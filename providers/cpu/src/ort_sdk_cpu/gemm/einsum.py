@@ -1,4 +1,4 @@
-"""Einsum of two operands as a product of matrices, or of stacks of them; what lies otherwise than that needs is copied."""
+"""Einsum of two operands as a GEMM, or a batch of them; operands with other strides than that needs are copied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLOAT = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Labels of both operands and of the output, and whether the second operand is on the left of the product."""
+    """Labels of both operands and of the output, and whether the second operand is on the left of the GEMM."""
 
     operands: tuple[str, str]
     output: str
@@ -35,7 +35,7 @@ class _Terms:
 
     @property
     def groups(self) -> tuple[str, str, str, str]:
-        """Labels of a stack's matrices, of their rows, of what is summed over, and of columns."""
+        """Labels of the batch, of rows, of K, and of columns."""
         left, right = self.operands[::-1] if self.is_swapped else self.operands
         batch = "".join(label for label in self.output if label in left and label in right)
         rows, columns = ("".join(label for label in self.output if label in own and label not in batch) for own in (left, right))
@@ -57,7 +57,7 @@ def einsum(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 def _terms(equation: str) -> _Terms | None:
-    """The equation; None where it is no product of matrices, or has an ellipsis or a label twice in a term."""
+    """The equation; None where it is no GEMM, or has an ellipsis or a label twice in a term."""
     left, _, output = equation.replace(" ", "").partition("->")
     operands = left.split(",")
     is_plain = all(term.isalpha() and len(set(term)) == len(term) for term in (*operands, output))
@@ -79,22 +79,22 @@ def _fit(terms: _Terms, inputs: Sequence[Any]) -> bool:
 
 
 class _Contraction:
-    """A writer of the product. For one thread at a time.
+    """A writer of the GEMM. For one thread at a time.
 
     Args:
         terms: the equation.
-        scratch: working memory.
+        scratch: workspace.
     """
 
     def __init__(self, terms: _Terms, scratch: Scratch) -> None:
-        self._terms, self._product = terms, GemmWriter(matrix_product, scratch, GemmOperands)
+        self._terms, self._gemm = terms, GemmWriter(matrix_product, scratch, GemmOperands)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
-        left, right, out = self._stacks(*arrays)
+        left, right, out = self._batches(*arrays)
         result = out.view(-1)
         target = np.empty(out.shape, _FLOAT) if result is None else result
-        self._product(left.matrices(-1), right.matrices(-1, -2), target)
+        self._gemm(left.matrices(-1), right.matrices(-1, -2), target)
         if result is None:
             np.copyto(out.array, target.reshape(out.array.shape))
 
@@ -103,34 +103,34 @@ class _Contraction:
         if max(array.nbytes for array in arrays) > MOST_COPIED_BYTES:
             return None
         calls: list[Callable[[], Any]] = []
-        left, right, out = self._stacks(*arrays)
+        left, right, out = self._batches(*arrays)
         result = out.view(-1)
         target = np.empty(out.shape, _FLOAT) if result is None else result
         operands = (_in_place(left, (-1,), calls), _in_place(right, (-1, -2), calls))
-        product = self._product.fixed(*operands, target)
-        if product is None:
+        gemm = self._gemm.fixed(*operands, target)
+        if gemm is None:
             return None
-        calls.append(product)
+        calls.append(gemm)
         if result is None:
             calls.append(_copy(target.reshape(out.array.shape), out.array))
         return in_turn(calls)
 
-    def _stacks(self, first: HostArray, second: HostArray, out: HostArray) -> list[_Stack]:
-        """Both sides and the output with their axes in order: of the stack, of rows, and of columns."""
+    def _batches(self, first: HostArray, second: HostArray, out: HostArray) -> list[_Batch]:
+        """Both sides and the output with their axes in order: of the batch, of rows, and of columns."""
         batch, rows, inner, columns = self._terms.groups
         named = list(zip((first, second), self._terms.operands, strict=True))
         sides = [*named[:: -1 if self._terms.is_swapped else 1], (out, self._terms.output)]
         matrices = ((rows, inner), (inner, columns), (rows, columns))
-        return [_Stack(array, term, (batch, *each)) for (array, term), each in zip(sides, matrices, strict=True)]
+        return [_Batch(array, term, (batch, *each)) for (array, term), each in zip(sides, matrices, strict=True)]
 
 
-class _Stack:
+class _Batch:
     """An array as matrices.
 
     Args:
         array: any.
         term: the label of each axis.
-        groups: those of the stack, of rows and of columns.
+        groups: those of the batch, of rows and of columns.
     """
 
     def __init__(self, array: HostArray, term: str, groups: tuple[str, str, str]) -> None:
@@ -154,14 +154,14 @@ class _Stack:
         return np.ascontiguousarray(self.array).reshape(self.shape) if found is None else found
 
 
-def _in_place(stack: _Stack, axes: Sequence[int], calls: list[Callable[[], Any]]) -> HostArray:
-    """An array as a product's operand, or what is that once a call has run, which is added to those given."""
-    found = stack.view(*axes)
+def _in_place(batch: _Batch, axes: Sequence[int], calls: list[Callable[[], Any]]) -> HostArray:
+    """An array as a GEMM's operand, or what is that once a call has run, which is added to those given."""
+    found = batch.view(*axes)
     if found is not None:
         return found
-    lying = np.empty(stack.array.shape, _FLOAT)
-    calls.append(_copy(stack.array, lying))
-    return lying.reshape(stack.shape)
+    contiguous = np.empty(batch.array.shape, _FLOAT)
+    calls.append(_copy(batch.array, contiguous))
+    return contiguous.reshape(batch.shape)
 
 
 def _copy(source: HostArray, target: HostArray) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""What a node of the products' family does to its product, as far as a primitive does it, and the rest."""
+"""What follows the GEMM of a node, as far as tasks and primitives compute it, and the rest."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Epilogue", "epilogue_activation", "epilogue_of"]
 ADDEND = 2
 
 Finish = Callable[[HostArray, Sequence[Any]], None]
-"""``finish(out, other inputs)``: what is done to the product in place."""
+"""``finish(out, other inputs)``: what is done to the result in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What follows the product ``alpha * A @ B``."""
+    """What follows ``alpha * A @ B``."""
 
     alpha: float = 1.0
     bias: HostArray | None = None
@@ -41,7 +41,7 @@ class Epilogue:
 
 
 def epilogue_of(info: KernelInfo) -> Epilogue:
-    """What follows the product of a node: scaling, a constant bias and an activation that epilogues have are part of it."""
+    """What follows the GEMM of a node: scaling, a constant bias and an activation that epilogues have are part of it."""
     alpha = float(info.attribute("alpha", 1.0))
     bias, activation = _constant_bias(info), epilogue_activation(info)
     if info.has_input(ADDEND) and bias is None:
@@ -53,7 +53,7 @@ def epilogue_of(info: KernelInfo) -> Epilogue:
 
 
 def _constant_bias(info: KernelInfo) -> HostArray | None:
-    """Beta times Gemm's third input, if it is a constant vector as long as the product is wide."""
+    """Beta times Gemm's third input, if it is a constant vector of N elements."""
     tensor = info.constants.get(ADDEND)
     columns = info.constants[1].shape[0 if info.attribute("transB", 0) else 1]
     if tensor is None or tuple(tensor.shape) not in {(columns,), (1, columns)}:

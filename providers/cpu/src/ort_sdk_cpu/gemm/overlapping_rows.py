@@ -1,4 +1,4 @@
-"""Products of a stack of matrices, whose rows may overlap, with one matrix: for any sizes."""
+"""GEMMs of a batch of matrices A, whose rows may overlap, with one B (N, K): for any sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class OverlappingRows:
-    """How matrices lie: all numbers but the first two are of bytes."""
+    """A batch of matrices: all numbers but the first two are in bytes."""
 
     count: int
     rows: int
@@ -35,11 +35,11 @@ class OverlappingRows:
 
 
 class OverlappingRowsGemm:
-    """``activation(A B' + bias)`` for each matrix A of a stack. For any number of threads at once.
+    """``activation(A B' + bias)`` for each matrix A of a batch. For any number of threads at once.
 
     Args:
-        weight: B, (columns, inner), contiguous.
-        scratch: working memory.
+        weight: B, contiguous.
+        scratch: workspace.
         activation: what follows.
     """
 
@@ -47,19 +47,19 @@ class OverlappingRowsGemm:
         self._weight, self._scratch = weight, scratch
         self._epilogue = epilogue_words(1.0, activation)
 
-    def __call__(self, stack: OverlappingRows, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
-        """Write the products.
+    def __call__(self, batch: OverlappingRows, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
+        """Write the results.
 
         Args:
-            stack: how the matrices lie.
+            batch: the matrices A.
             a: an array that begins with the first operand.
             bias: (columns,), or None.
             out: one that begins with the first result, whose rows have no gaps between them.
         """
         n, k = self._weight.shape
-        parts = _planned(GemmProblem(stack.rows, k, n, trans_b=True), stack.count, libraries.thread_count())
-        sizes = (stack.rows, n, k, stack.row_bytes, k * _FLOAT_BYTES, n * _FLOAT_BYTES)
-        strides = (stack.step_bytes, 0, stack.out_step_bytes, 0, stack.count)
+        parts = _planned(GemmProblem(batch.rows, k, n, trans_b=True), batch.count, libraries.thread_count())
+        sizes = (batch.rows, n, k, batch.row_bytes, k * _FLOAT_BYTES, n * _FLOAT_BYTES)
+        strides = (batch.step_bytes, 0, batch.out_step_bytes, 0, batch.count)
         workspace = self._scratch.room(WORKSPACE, parts.workspace_bytes)
         words = (a, self._weight, out, bias, workspace, *sizes, *strides, *self._epilogue, *parts.words)
         task_function(parts.task.module, parts.task.name)(parts.threads, Gemm.of_words(words))

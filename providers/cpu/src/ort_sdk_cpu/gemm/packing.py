@@ -29,7 +29,7 @@ _PACKED_BYTES_OF_THREAD = 1 << 20
 
 
 def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
-    """Whether a product's constant matrix of float32 is large, and the product may have many rows."""
+    """Whether a constant B of float32 is large, and A may have many rows."""
     elements = math.prod(weight.shape)
     if weight.element_type is not TensorElementType.FLOAT or elements < PANEL_ELEMENTS:
         return False
@@ -38,7 +38,7 @@ def is_worth_packing(info: KernelInfo, weight: Tensor) -> bool:
 
 
 def _has_few_rows(first: NodeArg | None, *, transposed: bool) -> bool:
-    """Whether the product's rows, the last axis if the first operand is ``transposed``, are known to be few."""
+    """Whether A's rows, its last axis if it is ``transposed``, are known to be few."""
     if first is None or first.shape is None:
         return False
     *outer, last = first.shape or (1,)
@@ -59,23 +59,23 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     """The bytes of a matrix's panels.
 
     Args:
-        weight: (inner, columns), or (columns, inner) if ``transposed``.
+        weight: B (K, N), or (N, K) if ``transposed``.
         allocator: of the memory, unless that is the provider's own.
-        transposed: whether the columns are its rows.
+        transposed: whether B is (N, K).
     """
     from ort_sdk_cpu.jit.task import task_function
 
     data = weight.packed()
-    inner, columns = reversed(weight.shape) if transposed else weight.shape
-    panel_bytes = GemmProblem(1, inner, columns, is_packed=True).ldb
-    width = panel_bytes // (4 * inner)
-    panels = memory_for(weight, -(-columns // width) * panel_bytes, allocator)
-    if transposed and columns % width:
+    k, n = reversed(weight.shape) if transposed else weight.shape
+    panel_bytes = GemmProblem(1, k, n, is_packed=True).ldb
+    width = panel_bytes // (4 * k)
+    panels = memory_for(weight, -(-n // width) * panel_bytes, allocator)
+    if transposed and n % width:
         panels[-panel_bytes:] = 0
     threads = max(1, min(libraries.thread_count(), panels.nbytes // _PACKED_BYTES_OF_THREAD))
     workspace = np.empty(threads * TRANSPOSE_BYTES + ALIGNMENT_BYTES, np.uint8)
-    ldb = 4 * (inner if transposed else columns)
-    arguments = (PackNK if transposed else PackKN)(data, panels, inner, columns, ldb, panel_bytes, workspace)
+    ldb = 4 * (k if transposed else n)
+    arguments = (PackNK if transposed else PackKN)(data, panels, k, n, ldb, panel_bytes, workspace)
     task_function(MODULE, "pack_nk" if transposed else "pack_kn")(threads, arguments)
     panels.flags.writeable = False
     return panels

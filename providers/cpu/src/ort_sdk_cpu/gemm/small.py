@@ -1,4 +1,4 @@
-"""Products too small for NumPy to be much slower, by the tasks that programs use: results are the same with and without one."""
+"""GEMMs too small for NumPy to be much slower, by the tasks that programs use: results are the same with and without one."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SmallGemm:
     """``activation(alpha * A B + C)`` of float32, where its task is at hand. For any number of threads at once.
 
     Args:
-        scratch: working memory.
-        transposed: whether B is (columns, inner).
+        scratch: workspace.
+        transposed: whether B is (N, K).
         alpha: factor of the product.
         activation: what follows.
     """
@@ -40,38 +40,38 @@ class SmallGemm:
         """Of the last call."""
 
     def row_gemm(self, weight: HostArray, bias: HostArray | None, beta: float = 0.0) -> RowGemm | None:
-        """The product with constants as a task of any number of rows; None where they do not lie as it needs them.
+        """The GEMM with constants as a task of any number of rows; None where they are not contiguous, or no row.
 
         Args:
             weight: the second operand.
             bias: added to each row.
             beta: factor of rows that are added, without an activation.
         """
-        columns, inner = weight.shape if self._transposed else weight.shape[::-1]
-        is_row = bias is None or bias.shape in {(columns,), (1, columns)}
+        n, k = weight.shape if self._transposed else weight.shape[::-1]
+        is_row = bias is None or bias.shape in {(n,), (1, n)}
         is_fit = weight.dtype == np.float32 and weight.flags.c_contiguous and is_row
-        if not is_fit or (self._transposed and inner < SHORTEST_DOT) or (beta and self._epilogue[0]):
+        if not is_fit or (self._transposed and k < SHORTEST_DOT) or (beta and self._epilogue[0]):
             return None
         vector = None if bias is None else np.ascontiguousarray(bias.reshape(-1))
-        return RowGemm(BLayout(inner, columns, self._transposed), weight, vector, self._epilogue, beta)
+        return RowGemm(BLayout(k, n, self._transposed), weight, vector, self._epilogue, beta)
 
     def __call__(self, a: HostArray, b: HostArray, c: HostArray | None = None) -> Any:
-        """The product in a new array; ``NotImplemented`` for a larger one, for stacks, and for C that is no row."""
+        """The result in a new array; ``NotImplemented`` for a larger one, for batches, and for C that is no row."""
         if b.ndim != 2 or a.ndim < 2:
             return NotImplemented
-        columns, inner = b.shape if self._transposed else (b.shape[1], b.shape[0])
+        n, k = b.shape if self._transposed else (b.shape[1], b.shape[0])
         *outer, depth = a.shape
         rows = math.prod(outer)
-        work = rows * columns * inner
-        if depth != inner or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(columns,), (1, columns)}):
+        work = rows * n * k
+        if depth != k or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(n,), (1, n)}):
             return NotImplemented
-        is_turned = self._transposed and inner < SHORTEST_DOT
-        sizes = BLayout(inner, columns, self._transposed and not is_turned)
+        is_copied = self._transposed and k < SHORTEST_DOT
+        sizes = BLayout(k, n, self._transposed and not is_copied)
         task = task_of(sizes.problem(rows))
         if not _is_at_hand(task.module, task.name):
             return NotImplemented
-        out = np.empty((*outer, columns), np.float32)
-        right = np.ascontiguousarray(b.T if is_turned else b)
+        out = np.empty((*outer, n), np.float32)
+        right = np.ascontiguousarray(b.T if is_copied else b)
         bias = None if c is None else np.ascontiguousarray(c)
         function = self._function(sizes)
         function(rows, np.ascontiguousarray(a), right, bias, out)

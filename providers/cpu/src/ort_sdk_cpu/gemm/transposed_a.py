@@ -1,4 +1,4 @@
-"""Products of a transposed first operand with a constant matrix: channels last, it lies as the product wants it."""
+"""GEMM of a transposed A with a constant B: of NHWC data, the transpose is contiguous."""
 
 from __future__ import annotations
 

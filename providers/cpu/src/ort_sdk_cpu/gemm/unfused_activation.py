@@ -1,4 +1,4 @@
-"""A product by a large constant and an activation that the products' tasks do not have: two tasks in a program."""
+"""GEMM by a large constant and an activation that no epilogue has: two tasks in a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = frozenset({"activation", "activation_alpha", "activation_beta", "activati
 
 
 def expands_to_steps(info: KernelInfo, epilogue: Epilogue) -> bool:
-    """Whether all that is left behind a FusedGemm's product is an activation."""
+    """Whether all that is left behind a FusedGemm's GEMM is an activation."""
     has_addend = info.has_input(2) and epilogue.bias is None
     return (
         info.op_type == "FusedGemm" and epilogue.finish is not None and not has_addend and bool(info.attribute("activation", ""))
@@ -36,8 +36,8 @@ class GemmAndActivation(ConstantBGemm):
         kernel: what is known of the node, like the others of ``ConstantBGemm``.
         make_writer: the shared set's.
         info: the node.
-        transposed: whether the weight is (columns, inner).
-        epilogue: what follows the product.
+        transposed: whether B is (N, K).
+        epilogue: what follows.
     """
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, info: KernelInfo, *, transposed: bool, epilogue: Epilogue) -> None:
@@ -51,8 +51,8 @@ class GemmAndActivation(ConstantBGemm):
         op_type, parameters = str(self._attributes["activation"]), self._parameters()
         kernel = self._provider.step_kernel(op_type, [tensor_type(TensorElementType.FLOAT)], parameters)
         attributes = {name: value for name, value in self._attributes.items() if name not in _OWN}
-        product = program.launch("Gemm", self._without_activation(), inputs, attributes)
-        return [program.launch(op_type, kernel, [product], parameters)]
+        gemm = program.launch("Gemm", self._without_activation(), inputs, attributes)
+        return [program.launch(op_type, kernel, [gemm], parameters)]
 
     def _parameters(self) -> Mapping[str, Any]:
         names = _OWN & self._attributes.keys() - {"activation"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.blocking import A_COPY_ROW_BYTES, PANEL_BYTES
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, copying_tile, tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, packing_tile, tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 from ort_sdk_cpu.simd.shuffles import transpose_rows
@@ -90,7 +90,7 @@ def multiply_panels(
             panel, ahead = panels + column // NR * PANEL_BYTES, soon + column * 4
             # Packing costs a pass over B less where the first tile, which reads it anyway, writes the panel.
             if index == 0 and tiles > 1 and left - column >= NR:
-                copying_tile(count, b + column * 4, ldb, panel, x, lda, steps, target, target_row, is_first, ahead, ldb, shift)
+                packing_tile(count, b + column * 4, ldb, panel, x, lda, steps, target, target_row, is_first, ahead, ldb, shift)
             else:
                 tile(count, panel, NR * 4, 64, x, lda, steps, target, target_row, is_first, ahead, ldb, shift)
 

@@ -18,7 +18,7 @@ from ort_sdk_cpu.gemm.arguments.blocking import (
     WIDEN_BYTES,
 )
 from ort_sdk_cpu.gemm.arguments.sgemm import Gemm, GemmKN, GemmKNFloat16, GemmNK, GemmNKFloat16, GemvNK, SplitK
-from ort_sdk_cpu.gemm.microkernels.sgemm import ROWS, TALL_ROWS, direct_tile, keeping_tile, narrow_tile, tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import ROWS, UNPACKED_ROWS, direct_packing_tile, direct_tile, narrow_tile, tile
 from ort_sdk_cpu.gemm.microkernels.sgemv import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
@@ -63,17 +63,18 @@ def _multiply_in_place(
     following: int,
     panel: int,
 ) -> None:
-    """Up to ``TALL_ROWS`` rows times columns that are read once; ``following`` is what comes ``left`` columns on.
+    """Up to ``UNPACKED_ROWS`` rows times columns that are read once; ``following`` is what comes ``left`` columns on.
 
     More than ``ROWS`` rows are two register tiles, of which the second reads what the first one keeps in a panel.
     """
+    # The second tile finds in the first cache what the first one brought from memory.
     others, rest, rest_c = rows - ROWS, x + ROWS * x_row, ROWS * ldc
     for column in range(0, columns, NR):
         # Two panels ahead: into the second cache, as the first one has no room for so many lines that come from memory.
         soon, place, target = column + 2 * NR, b + column * 4, c + column * 4
         source = (b if soon < left else following) + soon * 4 + LAST_BYTE
         if others > 0:
-            keeping_tile(place, ldb, panel, x, x_row, steps, target, ldc, is_first, source)
+            direct_packing_tile(place, ldb, panel, x, x_row, steps, target, ldc, is_first, source)
             tile(others, panel, NR * 4, 64, rest, x_row, steps, target + rest_c, ldc, is_first, panel, 0, 0)
         else:
             direct_tile(rows, place, ldb, x, x_row, steps, target, ldc, is_first, source)
@@ -87,7 +88,7 @@ def _block_kn(args: GemmKN, batch: int, first_row: int, rows: int, first: int, s
     b = args.b + batch * args.b_stride
     c = args.c + batch * args.c_stride + first_row * ldc
     # Few rows use a panel once or twice: writing and reading it again would take longer than it saves.
-    is_in_place = rows <= TALL_ROWS
+    is_in_place = rows <= UNPACKED_ROWS
     last_results = workspace + (1 if is_in_place else NC_PANELS) * PANEL_BYTES
     own_rows = last_results + rows * NR * 4
     panels = max(1, (stop - first + NR - 1) // NR)
@@ -98,6 +99,7 @@ def _block_kn(args: GemmKN, batch: int, first_row: int, rows: int, first: int, s
         start, end = k * block // blocks, k * (block + 1) // blocks
         steps, is_first, is_last = end - start, int(block == 0), block == blocks - 1
         x, x_row = a + start * 4, lda
+        # One copy serves all panels of the block.
         if lda % _ALIASING_BYTES == 0:
             copy_rows(x, lda, rows, steps, own_rows)
             x, x_row = own_rows, A_COPY_ROW_BYTES
@@ -190,6 +192,7 @@ def _multiply_transposed(
         height = count * (index + 1) // tiles - first
         x, x_row = b + first * ldb + start * 4, ldb
         _prefetch_rows(x + height * ldb if index + 1 < tiles else following, ldb, height, steps)
+        # Copying is worth it where a tile's rows are read for several panels of A.
         if is_copied:
             copy_rows(x, ldb, height, steps, own_rows)
             x, x_row = own_rows, A_COPY_ROW_BYTES
@@ -227,6 +230,7 @@ def _block_nk(args: GemmNK, batch: int, first_row: int, rows: int, first: int, s
     results = own_rows + ROWS * A_COPY_ROW_BYTES
     panels, blocks = results + NC_TRANSPOSED * results_row, (k + KC - 1) // KC
     _pack_a_transposed(a, lda, rows, k, panels, workspace)
+    # Transposed results of so many columns stay in a second cache until they are written.
     for column in range(first, stop, NC_TRANSPOSED):
         count = min(NC_TRANSPOSED, stop - column)
         for block in range(blocks):

@@ -1,7 +1,7 @@
-"""Tiles of a float32 product kept in registers over a whole loop along K, with both operands read where they lie.
+"""Micro-kernels of GEMM of float32: a register tile of C stays in registers over all steps along K, as in BLIS.
 
-A tile has rows, and columns of 16 lanes each. Each step multiplies one number per row, ``x_row`` bytes apart from row to row,
-with vectors of another operand.
+A tile has ``ROWS`` rows (BLIS's MR) and ``COLUMNS`` vectors of 16 lanes (NR is so many lanes). Each step is an outer product: one
+number of each row of A, ``x_row`` bytes apart, broadcast, times the vectors of one row of B.
 """
 
 from __future__ import annotations
@@ -29,41 +29,47 @@ from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
 
 __all__ = [
     "COLUMNS",
-    "MULTIPLIES_MEMORY",
+    "HAS_BROADCAST_OPERAND",
     "ROWS",
-    "TALL_ROWS",
-    "Number",
+    "UNPACKED_ROWS",
+    "Element",
     "Operands",
-    "copying_tile",
+    "direct_packing_tile",
     "direct_tile",
     "emit_step",
     "emit_sums",
     "emit_target",
-    "keeping_tile",
     "narrow_tile",
+    "packing_tile",
     "spread_tile",
     "tile",
 ]
 
+# 12 * 2 sums, 2 vectors of B and a broadcast number are 27 of AVX-512's 32 registers; 6 rows of two halves, and 3, are 15 of
+# AVX2's 16.
 ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
-"""What the registers hold beside the operands: 32 of 16 lanes, or 16 of 8."""
-TALL_ROWS = ROWS * COLUMNS
-"""Most rows of a matrix that is read once."""
+"""Rows of a register tile, and vectors in each."""
+# Two tiles of rows, of which the second finds B in the first cache.
+UNPACKED_ROWS = ROWS * COLUMNS
+"""Rows up to which B is read in place, and not packed."""
 
 _Address = Any
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
-MULTIPLIES_MEMORY = instruction_set() >= InstructionSet.AVX512
-"""Whether an instruction multiplies a vector with one number of memory."""
+HAS_BROADCAST_OPERAND = instruction_set() >= InstructionSet.AVX512
+"""Whether a multiply-add takes a number of memory, broadcast, as an operand (AVX-512's embedded broadcast)."""
+# Addresses are base + index * scale, with scales of 1 and 2 for a stride in a register: a pointer for three rows saves
+# additions.
 _ROWS_OF_POINTER = 3
-"""Rows whose addresses an instruction computes from one pointer: without a distance, with one, with two."""
+"""Rows whose addresses an instruction computes from one pointer: without a stride, with one, with two."""
 
 
+# One object: ``_reads_from_memory`` tells by identity that elements follow each other.
 _NEXT = constant(_FLOAT_BYTES)
 """From one number to the next."""
 
 
 class Operands(NamedTuple):
-    """Of a tile: sizes, and LLVM values: addresses and distances in bytes."""
+    """Of a tile: sizes, and LLVM values: addresses and strides in bytes."""
 
     rows: int
     columns: int
@@ -78,16 +84,16 @@ class Operands(NamedTuple):
     count: Any
     """Steps."""
     source: Any = None
-    """Vectors that are brought into the cache; None: none."""
+    """Vectors that are prefetched; None: none."""
     source_step: Any = None
-    slowness: Any = None
-    """Those of one step in the course of ``2 ** slowness`` steps."""
+    prefetch_shift: Any = None
+    """Those of one step in the course of ``2 ** prefetch_shift`` steps."""
     x_step: Any = _NEXT
     """From step to step along K."""
     copy: Any = None
     """Where the vectors are written, one step behind the other; None: nowhere."""
     is_second: bool = False
-    """Whether vectors are brought into the second cache only: those of more steps than the first one has room for."""
+    """Whether vectors are prefetched into the second cache only: those of more steps than the first one has room for."""
     written: Any = None
     """Vectors that are written later, as far apart; None: none."""
     line: Any = None
@@ -96,7 +102,7 @@ class Operands(NamedTuple):
     """0, or a cache line's, or two lines'."""
 
 
-class _Place(NamedTuple):
+class _Pointers(NamedTuple):
     """Pointers that go along K."""
 
     b: Any
@@ -105,14 +111,15 @@ class _Place(NamedTuple):
     copy: Any
 
 
-def _place(builder: Any, given: Operands, pointers: list[Any]) -> _Place:
+def _pointers_at(builder: Any, given: Operands, pointers: list[Any]) -> _Pointers:
     if given.copy is not None:
-        return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:-1]], pointers[-1])
-    return _Place(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:]], None)
+        return _Pointers(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:-1]], pointers[-1])
+    return _Pointers(pointers[0], [opaque(builder, pointer) for pointer in pointers[1:]], None)
 
 
 def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any) -> None:
     """Store the sums, or add them to what is there."""
+    # One branch for each tile, so that the first block of K needs no zeros in C.
     with builder.if_else(builder.icmp_signed("!=", is_first, constant(0))) as (store, add):
         with store:
             for place, value in zip(places, sums, strict=True):
@@ -122,22 +129,23 @@ def _write(builder: Any, places: list[_Address], sums: list[Any], is_first: Any)
                 emit_store(builder, place, builder.fadd(value, emit_load(builder, place, VF32)))
 
 
-class Number(NamedTuple):
-    """Where a row's number for one step is."""
+class Element(NamedTuple):
+    """Where a row's element of A for one step is."""
 
     address: Any
     offset: int = 0
     """Bytes behind the address."""
-    is_read_twice: bool = False
-    """Whether the instructions that multiply read it, each by itself; see ``MULTIPLIES_MEMORY``."""
+    is_memory_operand: bool = False
+    """Whether each multiply-add reads it from memory; see ``HAS_BROADCAST_OPERAND``."""
 
 
-def emit_step(builder: Any, vectors: list[Any], numbers: list[Number], sums: list[Any]) -> list[Any]:
+def emit_step(builder: Any, vectors: list[Any], elements: list[Element], sums: list[Any]) -> list[Any]:
     """LLVM code of a tile's sums, row by row, after one step more: each row's number times the vectors is added."""
     found: list[Any] = []
-    for address, offset, is_read_twice in numbers:
+    for address, offset, is_memory_operand in elements:
+        # Row after row: each number is broadcast once, and is dead after its vectors.
         last = sums[len(found) : len(found) + len(vectors)]
-        if is_read_twice:
+        if is_memory_operand:
             found += [emit_multiply_add_read(builder, address, offset, *each) for each in zip(vectors, last, strict=True)]
             continue
         value = splat(builder, emit_load(builder, builder.add(address, constant(offset)), F32))
@@ -145,16 +153,16 @@ def emit_step(builder: Any, vectors: list[Any], numbers: list[Number], sums: lis
     return found
 
 
-def _reads_twice(given: Operands) -> bool:
-    """Whether the instructions that multiply read a row's numbers themselves, where its address is a pointer.
+def _reads_from_memory(given: Operands) -> bool:
+    """Whether the instructions that multiply read a row's elements themselves, where its address is a pointer.
 
     That saves the one that would read them before: a core's two threads share how many instructions it takes at a time. Where an
     address is a sum it saves none, as the processor makes two of such an instruction.
     """
-    return MULTIPLIES_MEMORY and given.columns > 1 and given.x_step is _NEXT
+    return HAS_BROADCAST_OPERAND and given.columns > 1 and given.x_step is _NEXT
 
 
-def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int) -> list[Any]:
+def _step(builder: Any, given: Operands, at: _Pointers, sums: list[Any], step: int) -> list[Any]:
     """Sums after one step, ``step`` steps behind the place."""
     place = moved(builder, at.b, step, given.b_step)
     vectors = [emit_load(builder, moved(builder, place, column, given.b_column), VF32) for column in range(given.columns)]
@@ -162,18 +170,19 @@ def _step(builder: Any, given: Operands, at: _Place, sums: list[Any], step: int)
         for column, vector in enumerate(vectors):
             offset = (step * given.columns + column) * _VECTOR_BYTES
             emit_store(builder, builder.add(at.copy, constant(offset)), vector)
-    numbers, reads_twice = [], _reads_twice(given)
+    elements, reads_from_memory = [], _reads_from_memory(given)
     for row in range(given.rows):
         start, distance = at.x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER
-        if distance == 0 and reads_twice:
-            numbers.append(Number(start, step * _FLOAT_BYTES, is_read_twice=True))
+        if distance == 0 and reads_from_memory:
+            elements.append(Element(start, step * _FLOAT_BYTES, is_memory_operand=True))
         else:
-            numbers.append(Number(moved(builder, moved(builder, start, distance, given.x_row), step, given.x_step)))
-    return emit_step(builder, vectors, numbers, sums)
+            elements.append(Element(moved(builder, moved(builder, start, distance, given.x_row), step, given.x_step)))
+    return emit_step(builder, vectors, elements, sums)
 
 
-def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any]:
+def _advanced(builder: Any, given: Operands, at: _Pointers, steps: int) -> list[Any]:
     """The pointers some steps behind the place."""
+    # Pointers are moved once for all steps of an unrolled body; within it, steps are constant offsets.
     pointers = [moved(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
     pointers += [moved(builder, pointer, steps, given.x_step) for pointer in at.x]
     if at.copy is not None:
@@ -181,16 +190,18 @@ def _advanced(builder: Any, given: Operands, at: _Place, steps: int) -> list[Any
     return pointers
 
 
-def _bring(builder: Any, given: Operands, index: Any) -> None:
-    """Ask for what is needed later."""
+def _prefetch(builder: Any, given: Operands, index: Any) -> None:
+    """Prefetch what is read later."""
     if given.line is not None:
+        # With each two steps one line, or both of two: every line of what comes next is asked for once.
         place = builder.add(given.line, builder.mul(builder.lshr(index, constant(1)), given.line_step))
         other = builder.and_(builder.lshr(given.line_step, constant(1)), constant(_VECTOR_BYTES))
         for each in (place, builder.add(place, other)):
             emit_prefetch(builder, each, is_second=True)
     if given.source is None:
         return
-    offset = builder.mul(builder.lshr(index, given.slowness), given.source_step)
+    # Each of several tiles asks for a part of what comes next, so that memory is busy all the time.
+    offset = builder.mul(builder.lshr(index, given.prefetch_shift), given.source_step)
     places = [
         (builder.add(start, offset), start is given.written) for start in (given.source, given.written) if start is not None
     ]
@@ -208,17 +219,19 @@ def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
     count = len(pointers)
 
     def body(index: Any, values: list[Any], steps: int) -> list[Any]:
-        at = _place(builder, given, values[:count])
+        at = _pointers_at(builder, given, values[:count])
         sums = values[count:]
         if given.source is not None or given.line is not None:
-            _bring(builder, given, builder.mul(index, constant(steps)))
+            _prefetch(builder, given, builder.mul(index, constant(steps)))
         for step in range(steps):
             sums = _step(builder, given, at, sums, step)
         return _advanced(builder, given, at, steps) + sums
 
     values = pointers + initial
+    # Two steps to a turn of the loop: half of the loop's own instructions, and code stays small for 12 cases of rows.
     pairs = builder.lshr(given.count, constant(1))
     loop = lambda values: emit_loop(builder, values, pairs, lambda index, values: body(index, values, 2))  # noqa: E731
+    # ``emit_loop`` runs at least once.
     values = emit_if(builder, builder.icmp_signed(">", pairs, constant(0)), values, loop)
     is_odd = builder.trunc(given.count, ir.IntType(1))
     return emit_if(builder, is_odd, values, lambda values: body(constant(0), values, 1))[count:]
@@ -264,9 +277,9 @@ def tile(
     is_first: Any,
     source: Any,
     source_step: Any,
-    slowness: Any,
+    prefetch_shift: Any,
 ) -> None:
-    """Add the product of up to ``ROWS`` rows and ``COLUMNS`` vectors to a target, or write it there.
+    """Add the product of up to ``ROWS`` rows of A and ``COLUMNS`` vectors of B to a tile of C, or write it there.
 
     Args:
         builder: of LLVM code.
@@ -274,21 +287,22 @@ def tile(
         b: address of the vectors.
         b_step: bytes from step to step along K.
         b_column: bytes from vector to vector.
-        x: address of the first row's numbers, which follow each other.
+        x: address of the first row's elements, which follow each other.
         x_row: bytes from row to row.
         count: steps.
         target: address of the first row's vectors, which follow each other.
         target_row: bytes from row to row.
         is_first: whether what is there does not count.
-        source: address of vectors to bring into the cache.
+        source: address of vectors to prefetch.
         source_step: bytes from step to step.
-        slowness: ``count >> slowness`` steps of them are asked for.
+        prefetch_shift: ``count >> prefetch_shift`` steps of them are prefetched.
     """
 
     def emit(case: int) -> None:
-        given = Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        given = Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
         _emit_tile(builder, given, target, target_row, is_first)
 
+    # Code for each number of rows: sums are registers only where their number is known.
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
 
 
@@ -307,12 +321,12 @@ def narrow_tile(
     is_first: Any,
     source: Any,
     source_step: Any,
-    slowness: Any,
+    prefetch_shift: Any,
 ) -> None:
     """As ``tile``, with one vector to a row."""
 
     def emit(case: int) -> None:
-        given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, slowness)
+        given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
         _emit_tile(builder, given, target, target_row, is_first)
 
     emit_choice(builder, rows, range(1, ROWS + 1), emit)
@@ -332,9 +346,9 @@ def direct_tile(
     is_first: Any,
     source: Any,
 ) -> None:
-    """As ``tile``, of vectors that follow each other, in a matrix that is read once; brings into the second cache.
+    """As ``tile``, of B in place, which is read once; prefetches into the second cache.
 
-    The first one would not keep that many, and has to give way to no vectors that it waits for.
+    The first one would not keep that many, and must not wait for memory while tiles need it.
     """
 
     def emit(case: int) -> None:
@@ -346,7 +360,7 @@ def direct_tile(
 
 
 @operation(types.none, *[types.intp] * 10)
-def keeping_tile(
+def direct_packing_tile(
     builder: Any,
     b: Any,
     b_step: Any,
@@ -359,14 +373,14 @@ def keeping_tile(
     is_first: Any,
     source: Any,
 ) -> None:
-    """As ``direct_tile``, of ``ROWS`` rows; the vectors are written to ``copy``, too, for other rows."""
+    """As ``direct_tile``, of ``ROWS`` rows; the vectors are packed to ``copy``, too, for other rows."""
     vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
     given = Operands(ROWS, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
     _emit_tile(builder, given, target, target_row, is_first)
 
 
 @_TILE
-def copying_tile(
+def packing_tile(
     builder: Any,
     rows: Any,
     b: Any,
@@ -380,15 +394,16 @@ def copying_tile(
     is_first: Any,
     source: Any,
     source_step: Any,
-    slowness: Any,
+    prefetch_shift: Any,
 ) -> None:
-    """As ``tile``, of vectors that follow each other and are written to ``copy``; of half as many rows or more."""
+    """As ``tile``, of B in place, which is packed to ``copy``; of half as many rows or more."""
 
     def emit(case: int) -> None:
         vectors = (b, b_step, constant(_VECTOR_BYTES))
-        given = Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, slowness, copy=copy)
+        given = Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, prefetch_shift, copy=copy)
         _emit_tile(builder, given, target, target_row, is_first)
 
+    # Rows are shared evenly among tiles, so none of several has fewer than half of the most.
     emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
 
 
@@ -406,7 +421,7 @@ def spread_tile(
     target_row: Any,
     is_first: Any,
 ) -> None:
-    """As ``tile``, of vectors that follow each other, with a row's numbers ``x_step`` bytes apart; asks for nothing ahead."""
+    """As ``tile``, of vectors that follow each other, with a row's elements ``x_step`` bytes apart; prefetches nothing."""
 
     def emit(case: int) -> None:
         given = Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)

@@ -1,8 +1,8 @@
-"""Tiles of a float32 product both of whose operands were laid out for it.
+"""Micro-kernel of GEMM of float32 with both operands packed, as in BLIS.
 
-The second operand is in panels of ``COLUMNS`` vectors for each step along K, one step behind the other. Of the first one, a group
-has one number of each row for each step. So a tile reads two pieces of memory from their beginnings to their ends: the caches see
-what comes next, the rows need one pointer together, and instructions that multiply can read their numbers themselves.
+A panel of B has ``COLUMNS`` vectors for each step along K, one step behind the other; a group of rows of A has one number of each
+row for each step. So a tile reads two streams from their beginnings to their ends: caches see what comes next, the rows need one
+pointer together, and multiply-adds can take their numbers from memory.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loo
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import VF32, operation
 
-from .sgemm import COLUMNS, MULTIPLIES_MEMORY, ROWS, Number, emit_step, emit_target
+from .sgemm import COLUMNS, HAS_BROADCAST_OPERAND, ROWS, Element, emit_step, emit_target
 
 __all__ = ["AHEAD_BYTES", "STEPS_AT_ONCE", "STEP_BYTES", "packed_tile"]
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 STEP_BYTES = COLUMNS * _LINE_BYTES
 """Of a panel, for each step along K."""
+# Both streams need one addition to their pointers for so many steps.
 STEPS_AT_ONCE = 4
-"""Between which nothing is counted."""
+"""Steps along K of an unrolled body."""
 AHEAD_BYTES = STEPS_AT_ONCE * STEP_BYTES
-"""Most that is asked for with so many steps."""
+"""Most that is prefetched with so many steps."""
+# Fused multiply-adds take four cycles, and two begin in each.
 _SUMS_AT_ONCE = 8
-"""Vectors that are added to at the same time at least: an addition takes as long as so many begin in."""
+"""Vectors that are added to at the same time at least: a multiply-add takes as long as so many begin in."""
 _ROWS_OF_READER = 3
 """Of so many rows, one's number is read by the instructions that multiply: that saves one that would read it before, but reads it
 as many times as there are columns."""
 
 
 class _Operands(NamedTuple):
-    """LLVM values: addresses of a tile's operands, of what is brought into the second cache, and how far that goes on."""
+    """LLVM values: addresses of a tile's operands, of what is prefetched into the second cache, and its stride."""
 
     rows: int
     panel: Any
@@ -51,15 +53,17 @@ def _step(builder: Any, rows: int, panel: Any, group: Any, step: int, sums: list
     start = step * STEP_BYTES
     places = [builder.add(panel, constant(start + column * _LINE_BYTES)) for column in range(COLUMNS)]
     vectors = [emit_load(builder, place, VF32) for place in places]
-    numbers = [
-        Number(group, (step * rows + row) * _FLOAT_BYTES, MULTIPLIES_MEMORY and row % _ROWS_OF_READER == 0) for row in range(rows)
+    offsets = [group_step * _FLOAT_BYTES for group_step in range(step * rows, (step + 1) * rows)]
+    elements = [
+        Element(group, offset, HAS_BROADCAST_OPERAND and row % _ROWS_OF_READER == 0) for row, offset in enumerate(offsets)
     ]
-    return emit_step(builder, vectors, numbers, sums)
+    return emit_step(builder, vectors, elements, sums)
 
 
-def _bring(builder: Any, ahead: Any, ahead_step: Any) -> None:
-    """Ask for lines of what comes next: two, or as many as the steps' own."""
+def _prefetch(builder: Any, ahead: Any, ahead_step: Any) -> None:
+    """Prefetch lines of what comes next: two, or as many as the steps' own."""
     lines = [builder.add(ahead, constant(line * _LINE_BYTES)) for line in range(AHEAD_BYTES // _LINE_BYTES)]
+    # Two lines always; the branch is taken by tiles that have to ask for more, one of few rows.
     for line in lines[:2]:
         emit_prefetch(builder, line, is_second=True)
     with builder.if_then(builder.icmp_signed(">", ahead_step, constant(2 * _LINE_BYTES))):
@@ -70,12 +74,13 @@ def _bring(builder: Any, ahead: Any, ahead_step: Any) -> None:
 def _emit_sums(builder: Any, given: _Operands) -> list[Any]:
     """LLVM code of the tile's sums, row by row."""
     rows, size = given.rows, given.rows * COLUMNS
+    # Few rows have too few sums to keep both units busy: steps take turns with several sets of them.
     parts = max(1, min(STEPS_AT_ONCE, _SUMS_AT_ONCE // size))
 
     def body(values: list[Any], steps: int) -> list[Any]:
         (panel, group, ahead), sums = values[:3], values[3:]
         if steps > 1:
-            _bring(builder, ahead, given.ahead_step)
+            _prefetch(builder, ahead, given.ahead_step)
             ahead = builder.add(ahead, given.ahead_step)
         for step in range(steps):
             start = step % parts * size
@@ -91,6 +96,7 @@ def _emit_sums(builder: Any, given: _Operands) -> list[Any]:
         )
         values = emit_if(builder, builder.icmp_signed(">", count, constant(0)), values, loop)
     sums = values[3:]
+    # Sums of the steps in turns.
     return [functools.reduce(builder.fadd, sums[index::size]) for index in range(size)]
 
 
@@ -118,7 +124,7 @@ def packed_tile(
         target: address of the first row's vectors, which follow each other.
         target_row: bytes from row to row.
         is_first: whether what is there does not count.
-        ahead: address of what is brought into the second cache.
+        ahead: address of what is prefetched into the second cache.
         ahead_step: bytes of it with each ``STEPS_AT_ONCE`` steps: a multiple of 64, up to ``AHEAD_BYTES``.
     """
 

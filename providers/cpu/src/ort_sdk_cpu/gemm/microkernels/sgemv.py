@@ -1,4 +1,7 @@
-"""Products of few float32 rows with a matrix that is read once, along its rows: dot products, or sums of its rows."""
+"""Micro-kernels of GEMV of float32: few rows times a matrix that is read once, by dot products, or as sums of its scaled rows.
+
+The first are for B (N, K), the second (AXPY in BLAS) for B (K, N).
+"""
 
 from __future__ import annotations
 
@@ -29,20 +32,22 @@ from ort_sdk_cpu.simd.vector_types import F32, LANES, VF32, operation
 
 __all__ = ["FEW_ROWS", "SUM_ROWS", "add_row", "add_rows", "add_sums", "all_dots", "rows_added"]
 
+# 4 * 4 sums and 8 operands are 24 of AVX-512's 32 registers.
 FEW_ROWS = 4
-"""Most rows of dots."""
+"""Most rows of A of dot products."""
 _DOTS, _DOTS_OF_ONE = 4, LANES
-"""Rows of the second operand that dots meet at a time; that those of one row do, whose sums become one vector."""
+"""Rows of B that are multiplied at a time; with one row of A, whose sums become one vector."""
 SUM_ROWS = 3
-"""Most rows of sums of rows."""
+"""Most rows of A of sums of rows."""
 
 _HOLDS_ONE = instruction_set() >= InstructionSet.AVX512
-"""Whether the registers hold the sums of the dots of one row."""
+"""Whether the registers hold the sums of 16 dot products."""
 
 _Address = Any
 _FLOAT_BYTES = 4
+# Each row read side by side is a stream of its own for the prefetcher, and a load and store of sums less for the others.
 _FACTORS, _MOST_ADDED = (24, 8) if instruction_set() >= InstructionSet.AVX512 else (8, 4)
-"""Registers for factors; rows read side by side."""
+"""Registers for factors; rows of B read side by side."""
 
 
 def rows_added(rows: int) -> int:
@@ -64,6 +69,7 @@ def _add_scaled(
 def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
     b, b_row, x, x_row, columns, target, target_row = given
     b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
+    # The rows that the next call reads: lines of them are asked for as these are read.
     following = [builder.add(moved(builder, row, steps, b_row), constant(LAST_BYTE)) for row in b_rows]
     numbers = [moved(builder, x, row, x_row) for row in range(rows)]
     factors = [
@@ -82,6 +88,7 @@ def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> N
             emit_store(builder, builder.add(place, offset), value)
         return []
 
+    # Vectors without masks as long as there are whole ones.
     whole, left = builder.ashr(columns, constant(4)), builder.and_(columns, constant(15))
     emit_if(builder, builder.icmp_signed(">", whole, constant(0)), [], lambda _none: emit_loop(builder, [], whole, body))
 
@@ -190,11 +197,13 @@ def _dots(
         target_row: bytes from row to row.
     """
     last = builder.sub(b_rows, constant(1))
+    # The last row stands for those missing: its results are written several times, all the same.
     indices = [builder.select(builder.icmp_signed("<", constant(row), last), constant(row), last) for row in range(_DOTS)]
     starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
 
     def emit(case: int) -> None:
         sums = _emit_dots(builder, starts, [moved(builder, x, row, x_row) for row in range(case)], k)
+        # All sums are added up over their lanes together, in as many shuffles as 16 take.
         found = emit_lane_sums(builder, sums + [ir.Constant(VF32, None)] * (LANES - len(sums)))
         for position in range(len(sums)):
             row, column = divmod(position, _DOTS)
@@ -217,6 +226,7 @@ def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) 
 def all_dots(rows: int, b: int, b_row: int, b_rows: int, x: int, x_row: int, k: int, target: int, target_row: int) -> None:
     """Dot products of up to ``FEW_ROWS`` rows with any number of rows of another matrix; arguments as for ``_dots``."""
     done = 0
+    # Sixteen rows side by side for one row: 5 to 50 % less time than four where rows do not share sets of the cache.
     if rows == 1 and _HOLDS_ONE:
         done = b_rows // _DOTS_OF_ONE * _DOTS_OF_ONE
         for row in range(0, done, _DOTS_OF_ONE):

@@ -10,7 +10,7 @@ from typing import Any
 from ort_sdk_cpu.gemm.nbits.arguments.activations import Activations, AddPartials
 from ort_sdk_cpu.gemm.nbits.arguments.gemv_nk_i32 import LINES
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START
-from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import DISTANCES, PARTS, TILE_NUMBERS, store_split
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import DISTANCES, TERMS, TILE_STEPS_BF16, store_split
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_values import store_bf16
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_blocks import deinterleave_row, quantize_row, sum_blocks
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_lanes import quantize_row_by_lanes
@@ -44,6 +44,7 @@ __all__ = [
 @task
 def quantize_blocks(args: Activations, thread: int, threads: int) -> None:
     """``quantize_row`` of each row."""
+    # Whole rows to a thread: blocks, lanes and padding of one are one loop.
     rows, k, planes = args.rows, args.k, args.planes
     x_stride, b_stride = args.x_stride, args.block_stride
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
@@ -59,6 +60,7 @@ def quantize_blocks(args: Activations, thread: int, threads: int) -> None:
 
 
 def _quantize_lanes(bits: int) -> Task:
+    # A closure for each number of bits: in compiled code it is a constant.
     arrange = quantize_row_by_lanes[8 // bits]
 
     def quantize_lanes(args: Activations, thread: int, threads: int) -> None:
@@ -122,9 +124,10 @@ def _bf16_tiles(name: str, store: Any, tiles: int) -> Task:
         rows, k, block = args.rows, args.k, args.block_size
         for row in range(rows * thread // threads, rows * (thread + 1) // threads):
             place, target = args.x + row * k * 4, _tile_row(args, row)
-            for step in range(0, (k + block - 1) // block * block, TILE_NUMBERS):
+            # Behind K, zeros: tiles of the weight may have anything there.
+            for step in range(0, (k + block - 1) // block * block, TILE_STEPS_BF16):
                 first, second = load_f32_first(place + step * 4, k - step), load_f32_first(place + step * 4 + 64, k - step - 16)
-                store(first, second, target + step // TILE_NUMBERS * tiles * TILE_BYTES)
+                store(first, second, target + step // TILE_STEPS_BF16 * tiles * TILE_BYTES)
 
     bf16_tiles.__name__ = name
     bf16_tiles.__doc__ = "Tiles of each row for AMX, 16 rows ``x_stride`` bytes behind those before; no scales and no sums."
@@ -132,7 +135,7 @@ def _bf16_tiles(name: str, store: Any, tiles: int) -> Task:
 
 
 split_bf16_2, split_bf16_4, split_bf16_8 = (
-    _bf16_tiles(f"split_bf16_{distance}", store_split[distance], PARTS) for distance in DISTANCES
+    _bf16_tiles(f"split_bf16_{distance}", store_split[distance], TERMS) for distance in DISTANCES
 )
 round_bf16_2, round_bf16_4, round_bf16_8 = (
     _bf16_tiles(f"round_bf16_{distance}", store_bf16[distance], 1) for distance in DISTANCES
@@ -142,6 +145,7 @@ round_bf16_2, round_bf16_4, round_bf16_8 = (
 @inner
 def _pack(x: int, k: int, rows: int, width: int, target: int, workspace: int) -> None:
     """Up to ``width`` rows as [K, width]; the last of ``rows`` stands for those missing."""
+    # By 16 steps: a transpose of 16 by 16 in registers, then a store for each step.
     for start in range(0, k, 16):
         transpose_rows(x + start * 4, k * 4, rows, k - start, workspace)
         for step in range(start, min(start + 16, k)):
@@ -162,6 +166,7 @@ def pack_rows_f32(args: Activations, thread: int, threads: int) -> None:
 def add_partials(args: AddPartials, thread: int, threads: int) -> None:
     """Results of parts of K: to float32 numbers those of ``count`` arrays behind each other, in their order."""
     size, source = args.size, args.source
+    # In the order of parts of K: results do not depend on threads.
     vectors = (size + 15) // 16
     for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
         place, left = args.target + vector * 64, size - vector * 16

@@ -26,6 +26,7 @@ __all__ = ["prefetch_lines", "run_jobs"]
 @inner
 def prefetch_lines(place: int, stride: int, width: int, first: int, count: int) -> None:
     """Prefetch lines of 64 bytes of a part of a matrix: ``count`` from the ``first`` on, ``width`` to a row."""
+    # Lines are counted through: a division for each would take longer than the prefetch.
     row, line = place + first // width * stride, first % width
     for _ in range(count):
         prefetch(row + line * 64)
@@ -56,6 +57,7 @@ def _write_results(
 @inner
 def _column(args: MatMulNBits, strip: int, pairs: int) -> int:
     """First column of a strip; the last one of a weight [K, N] ends at the weight's end."""
+    # Overlapping strips compute some columns twice, and need no masks.
     return min(strip * 32 * pairs, args.n - 32 * pairs) if pairs > 1 else strip * 32
 
 
@@ -81,6 +83,7 @@ def _group(
     s_panel = sums + args.group * strip_bytes
     z_panel = s_panel + pairs * chunk * 128
     panel = z_panel + pairs * chunk * 128
+    # Chunks outside, strips inside: with several strips memory is read in the order of a KN weight's rows.
     for first in range(first_block, last_block, chunk):
         count = min(chunk, last_block - first)
         for strip in range(start, stop):
@@ -89,6 +92,7 @@ def _group(
             target = sums + (strip - start) * strip_bytes
             use(args, m_first, rows, first, count, s_panel, z_panel, panel, target, 1 if first == first_block else 0)
     out, bias = args.out, args.bias
+    # The bias is added once, by the first part of K.
     if k_part:
         out, bias = args.partials + (k_part - 1) * m * n * 4, 0
     for strip in range(start, stop):

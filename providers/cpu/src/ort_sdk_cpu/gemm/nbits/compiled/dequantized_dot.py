@@ -13,17 +13,18 @@ from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add
 from ort_sdk_cpu.simd.memory import load_f32_first, read_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
-__all__ = ["has_finite_sum", "plain_dot"]
+__all__ = ["dequantized_dot", "has_finite_sum"]
 
 
 @inner
 def has_finite_sum(args: MatMulNBits, row: int, blocks: int) -> Any:
     """Whether the sum of a row of activations is no infinity or NaN; it lies behind those of the blocks."""
     whole = read_f32(args.x_sums + row * args.block_stride + blocks * 4)
+    # Infinity less infinity, and NaN less anything, are NaN.
     return whole - whole == 0
 
 
-def plain_dot(bits: int) -> Any:
+def dequantized_dot(bits: int) -> Any:
     """Function that multiplies a row of activations as they are with a row of the weight, which it dequantises."""
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
@@ -43,6 +44,8 @@ def plain_dot(bits: int) -> Any:
         for first in range(0, blocks, 16):
             count, points = min(blocks - first, 16), zero_points(args, column, first, blocks - first)
             scales = load_f32_first(args.scales + (column * blocks + first) * 4, blocks - first)
+            # Slow, but of rows with infinities only: sums of quantized or reordered numbers would give NaN where float32 gives
+            # infinity.
             for number in range(count):
                 lane, start = splat_i32(np.int32(number)), (first + number) * block
                 for element in range(start, min(start + block, k), 16):

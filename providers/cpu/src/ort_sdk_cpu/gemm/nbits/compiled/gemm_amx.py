@@ -15,7 +15,7 @@ import numpy as np
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels import amx_codes, amx_values
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_codes import WIDTHS, offset_of, shift_of
-from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import PARTS, TILE_NUMBERS, multiply_codes
+from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import TERMS, TILE_STEPS_BF16, multiply_codes
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import Task, task
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS, TILE_STEPS, configure, release
@@ -41,17 +41,19 @@ __all__ = [
     "gemm_nk_bf16x3_8",
 ]
 
-_STEP_BYTES = 2 * TILE_BYTES // TILE_NUMBERS
+_STEP_BYTES = 2 * TILE_BYTES // TILE_STEPS_BF16
 """Of 32 columns of a panel, for each step along K."""
+# Four rows are unpacked at a time: these are eight turns of that loop.
 _AHEAD = 32
 """Rows of a weight [K, N] that are asked for ahead."""
+# Asking for both lines gained a quarter for KN weights.
 _LAST_BYTE = 63
 """Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
 _multiply_group, _multiply_two_groups = (amx_values.multiply_bf16[groups] for groups in (1, 2))
 """Compiled code needs a name for each."""
 
 
-def _finish_codes(bits: int) -> Any:
+def _finish_bf16x3(bits: int) -> Any:
     """Zero points as ``code_tiles`` takes them, and scales of what it makes of codes."""
     offsets, factor = offset_of[bits], np.float32(1 << shift_of(bits))
 
@@ -66,7 +68,7 @@ def _finish_codes(bits: int) -> Any:
 
 
 @inner
-def _finish_numbers(s_panel: int, z_panel: int, vectors: int) -> None:
+def _finish_bf16(s_panel: int, z_panel: int, vectors: int) -> None:
     """What numbers are more than their scaled codes in place of zero points."""
     for vector in range(vectors):
         place = z_panel + vector * 64
@@ -92,8 +94,10 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
         ahead: int,
     ) -> None:
         lanes, first = args.block_size * bits // 32, panel + half * TILE_BYTES
+        # Lanes of one block share scales and zero points.
         piece = min(lanes, 16)
         for start in range(0, count, piece):
+            # A transpose has 16 lanes, of one block or of several.
             if start & 15 == 0:
                 for row in range(16):
                     wanted = ahead + row * stride + start * 4
@@ -117,13 +121,14 @@ def _fill_by_columns(store: Any) -> Any:
     ) -> None:
         block, flip = args.block_size, args.sign_flip
         pair_bytes = args.chunk * block * _STEP_BYTES
+        # Four rows make pairs of steps, as codes of four rows are interleaved in registers.
         for row in range(0, count * block, 4):
             for line in range(row + _AHEAD, row + _AHEAD + 4):
                 wanted = codes + line * stride if line < rows else ahead + (line - rows) * stride
                 prefetch_second(wanted)
                 prefetch_second(wanted + _LAST_BYTE)
             place, scales, offsets = min(row, rows - 1), s_panel + row // block * 128, z_panel + row // block * 128
-            target = panel + row // TILE_NUMBERS * 2 * TILE_BYTES + row % TILE_NUMBERS // 4 * 128
+            target = panel + row // TILE_STEPS_BF16 * 2 * TILE_BYTES + row % TILE_STEPS_BF16 // 4 * 128
             store(codes + place * stride, stride, max(1, rows - row), flip, scales, offsets, count * 128, target, pair_bytes)
 
     return fill
@@ -137,16 +142,17 @@ def _start_sums(target: int, stride: int) -> None:
 
 
 @inner
-def _multiply_codes(
+def _multiply_bf16x3(
     count: int, steps: int, x: int, _x_stride: int, _rows: int, panel: int, scales: int, sums: int, stride: int, stage: int
 ) -> None:
     multiply_codes(count, steps, x, panel, scales, sums, stride, stage)
 
 
 @inner
-def _multiply_numbers(
+def _multiply_bf16(
     count: int, steps: int, x: int, x_stride: int, rows: int, panel: int, _scales: int, sums: int, stride: int, _stage: int
 ) -> None:
+    # Two groups of rows take all eight tile registers: each tile of the panel is loaded for both.
     if rows > TILE_ROWS:
         _multiply_two_groups(count * steps, x, x_stride, panel, sums, stride)
     else:
@@ -169,13 +175,14 @@ def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
         target: int,
         begins: int,
     ) -> None:
-        steps, stride, x_stride = args.block_size // TILE_NUMBERS, pairs * 128, args.x_stride
+        steps, stride, x_stride = args.block_size // TILE_STEPS_BF16, pairs * 128, args.x_stride
         pair_bytes = args.chunk * steps * 2 * TILE_BYTES
         stage, start = panel + pairs * pair_bytes, args.x + first * steps * parts * TILE_BYTES
         for row in range(0, rows, at_once):
             x, left = start + (m_first + row) // TILE_ROWS * x_stride, min(rows - row, at_once)
             for pair in range(pairs):
                 sums, place, scales = target + row * stride + pair * 128, panel + pair * pair_bytes, s_panel + pair * count * 128
+                # Micro-kernels add to what is there.
                 if begins:
                     for group in range(0, left, TILE_ROWS):
                         _start_sums(sums + group * stride, stride)
@@ -184,12 +191,12 @@ def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
     return use
 
 
-def _use_codes(pairs: int) -> Any:
-    return _use(pairs, PARTS, TILE_ROWS, _multiply_codes)
+def _use_bf16x3(pairs: int) -> Any:
+    return _use(pairs, TERMS, TILE_ROWS, _multiply_bf16x3)
 
 
-def _use_numbers(pairs: int) -> Any:
-    return _use(pairs, 1, 2 * TILE_ROWS, _multiply_numbers)
+def _use_bf16(pairs: int) -> Any:
+    return _use(pairs, 1, 2 * TILE_ROWS, _multiply_bf16)
 
 
 def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
@@ -197,6 +204,7 @@ def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
 
     def gemm(args: MatMulNBits, thread: int, threads: int) -> None:
         jobs = args.k_parts * args.n_parts
+        # The unit's state is a thread's own; released after, so that the system need not save it at each switch.
         configure(args.workspace + jobs * thread // threads * args.workspace_stride, TILE_ROWS, TILE_ROWS, TILE_STEPS)
         run_jobs(args, thread, threads, pairs, planes, make, use)
         release()
@@ -216,14 +224,14 @@ def _of_columns(name: str, bits: int, store: Any, finish: Any, use: Any) -> Task
 
 
 gemm_nk_bf16x3_2, gemm_nk_bf16x3_4, gemm_nk_bf16x3_8 = (
-    _of_rows("bf16x3", bits, amx_codes.store_lanes[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+    _of_rows("bf16x3", bits, amx_codes.store_lanes[bits], _finish_bf16x3(bits), _use_bf16x3) for bits in WIDTHS
 )
 gemm_kn_bf16x3_2, gemm_kn_bf16x3_4, gemm_kn_bf16x3_8 = (
-    _of_columns("bf16x3", bits, amx_codes.store_columns[bits], _finish_codes(bits), _use_codes) for bits in WIDTHS
+    _of_columns("bf16x3", bits, amx_codes.store_columns[bits], _finish_bf16x3(bits), _use_bf16x3) for bits in WIDTHS
 )
 gemm_nk_bf16_2, gemm_nk_bf16_4, gemm_nk_bf16_8 = (
-    _of_rows("bf16", bits, amx_values.store_lanes[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+    _of_rows("bf16", bits, amx_values.store_lanes[bits], _finish_bf16, _use_bf16) for bits in WIDTHS
 )
 gemm_kn_bf16_2, gemm_kn_bf16_4, gemm_kn_bf16_8 = (
-    _of_columns("bf16", bits, amx_values.store_columns[bits], _finish_numbers, _use_numbers) for bits in WIDTHS
+    _of_columns("bf16", bits, amx_values.store_columns[bits], _finish_bf16, _use_bf16) for bits in WIDTHS
 )

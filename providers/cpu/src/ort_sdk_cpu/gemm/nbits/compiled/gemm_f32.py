@@ -39,10 +39,13 @@ def _value(bits: int) -> Any:
 
     @inner
     def value_of_byte(codes: Any, shift: int, _table: Any) -> Any:
+        # A byte has too many codes for a look-up in a register.
         return subtract(to_f32(shift_right(shift_left(codes, 24 - shift), 24)), splat_f32(np.float32(128)))
 
     @inner
     def value(codes: Any, shift: int, table: Any) -> Any:
+        # A permutation of a register by the code: one instruction for what shift, mask, conversion and subtraction would be.
+        # It ignores bits above.
         return lookup(table, shift_right(codes, shift))
 
     return value_of_byte if bits == 8 else value
@@ -70,6 +73,7 @@ def _values_of_rows(bits: int) -> Any:
         piece = min(lanes, 16)
         for start in range(0, count, piece):
             if start & 15 == 0:
+                # The next panel's lines, one for each row that this one transposes.
                 for line in range(16):
                     prefetch(ahead + (start + line) * 64)
                 transpose_rows(codes + start * 4, stride, rows, count - start, workspace)
@@ -78,6 +82,7 @@ def _values_of_rows(bits: int) -> Any:
             for lane in range(start, start + piece):
                 value = load_i32(workspace + (lane & 15) * 64)
                 for part in range(per_lane):
+                    # Zero points of panels count from half the codes' range, as values of codes do.
                     number = multiply(subtract(value_of(value, part * bits, table), zero), scale)
                     store_f32(panel + (lane * per_lane + part) * 128, number)
 
@@ -94,6 +99,7 @@ def _values_of_columns(bits: int) -> Any:
     ) -> None:
         block, flips, table = args.block_size, splat_i32(args.sign_flip & 255), load_f32(args.table)
         pair_bytes = args.chunk * block * 128
+        # Rows of a block share scales, which stay in registers or the first cache.
         for first in range(0, rows, block):
             last = min(first + block, rows)
             for row in range(first, last):
@@ -159,6 +165,8 @@ def _use(pairs: int) -> Any:
             while row < rows:
                 sums, index = target + row * stride + pair * 128, m_first + row
                 x = args.x + index // _LARGE * args.x_stride + index % _LARGE * 4 + first * block * 48
+                # Twelve rows hide the latency of additions; the rest goes by four, which a tile of packed rows begins anywhere
+                # with.
                 if rows - row > 2 * _SMALL and index % _LARGE == 0:
                     _large(place, x, steps, sums, stride, begins)
                     row += _LARGE

@@ -39,6 +39,7 @@ _SLACK = 64 * 128
 """Bytes behind a pair of a panel that may be written, too."""
 _TRANSPOSE = {2: transpose_u2, 4: transpose_u4, 8: transpose_u8}
 _INTERLEAVE = {2: interleave_u2, 4: interleave_u4, 8: interleave_u8}
+# 6 * 2 sums as integers and as float32 are 24 registers.
 _LARGE, _MEDIUM, _SMALL = 6, 4, 2
 """Rows of tiles."""
 
@@ -62,6 +63,7 @@ def _codes_of_rows(bits: int) -> Any:
         ahead: int,
     ) -> None:
         for start in range(0, count, 16):
+            # The next panel's lines, while these are transposed.
             for line in range(16):
                 prefetch(ahead + (start + line) * 64)
             transpose(codes + start * 4, stride, rows, count - start, panel + half * 64 + start * step_bytes)
@@ -80,6 +82,7 @@ def _codes_of_columns(bits: int) -> Any:
         flip, pair_bytes = args.sign_flip, args.chunk * args.block_size * 32 + _SLACK
         for row in range(0, rows // 4 * 4, 4):
             interleave(codes + row * stride, stride, 4, flip, panel + row * 32, pair_bytes)
+        # A lane has four rows of K; zeros of activations meet those that are missing.
         if rows % 4:
             row = rows // 4 * 4
             interleave(codes + row * stride, stride, rows - row, flip, panel + row * 32, pair_bytes)
@@ -117,8 +120,10 @@ def _tile(rows: int, x_planes: int) -> Any:
         for block in range(count):
             start = (first + block) * lanes
             place = x + (start >> 4) * 64 * x_planes + (start & 15) * 4
+            # Sums of a block are exact integers: 256 products of uint8 and int8 fit 32 bits.
             products = zero_i32()
             for piece in range(0, lanes, 16):
+                # Four bytes of each row of activations, broadcast, meet four rows of K of 32 columns.
                 for step in range(min(lanes, 16)):
                     for plane in range(x_planes):
                         products = add_products(products, panel, place + piece * 4 * x_planes + step * 4 + plane * 64, x_stride)
@@ -153,6 +158,7 @@ def _use(pairs: int, x_planes: int) -> Any:
             row = 0
             while row < rows:
                 sums = target + row * stride + pair * 128
+                # The largest tile that has rows for more than the next smaller one.
                 if rows - row > _MEDIUM:
                     large(args, place, s_place, z_place, m_first + row, first, count, sums, stride, begins)
                     row += _LARGE

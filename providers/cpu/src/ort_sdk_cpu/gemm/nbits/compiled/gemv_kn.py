@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _STRIP = 64
+# Rows read together are streams of memory side by side.
 _ROWS = {"f32": (16, 16), "i8": (32, 8)}
 """Rows that are read together, by the kind of activations: of one row of them, and of more. More sums would be kept of fewer; of
 more, float32 would lose more in rounding."""
@@ -59,6 +60,7 @@ _ONE = np.float32(1)
 @inner
 def _four(codes: int, stride: int, first: int, rows: int) -> Any:
     """Addresses of four rows, the last there is for those missing."""
+    # No branches in the innermost loop: activations behind the last row are zeros.
     last = rows - 1
     return (
         codes + min(first, last) * stride,
@@ -69,18 +71,19 @@ def _four(codes: int, stride: int, first: int, rows: int) -> Any:
 
 
 @inner
-def _ask(place: int, column: int, width: int, stride: int) -> Any:
+def _prefetch_lines(place: int, column: int, width: int, stride: int) -> Any:
     """Ask for four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
     for line in range(_QUAD):
         prefetch_second(place + line * _STRIP)
     place += _QUAD * _STRIP
     column += _QUAD * _STRIP
+    # By lines in the order of memory, across rows: a processor's own prefetcher stops at the end of a page.
     if column < width:
         return place, column
     return place + stride - column, 0
 
 
-def _products(bits: int, kind: str) -> Any:
+def _strip_sums(bits: int, kind: str) -> Any:
     """Products of some rows of a block with one row of activations, along some strips."""
     operations = STRIP_OPERATIONS[kind](bits)
     zero, add_kept, store, add_rows = operations.zero, operations.add_kept, operations.store, operations.add_rows
@@ -95,7 +98,7 @@ def _products(bits: int, kind: str) -> Any:
         return fill(np.float32(args.default_zero_point) - half)
 
     @inner
-    def products(
+    def strip_sums(
         args: MatMulNBits,
         codes: int,
         rows: int,
@@ -109,7 +112,7 @@ def _products(bits: int, kind: str) -> Any:
         zeros: int,
         sums: int,
         kept: int,
-        rest: int,
+        lost: int,
         table: Any,
         ahead: int,
     ) -> None:
@@ -118,31 +121,35 @@ def _products(bits: int, kind: str) -> Any:
         column = 0
         for strip in range(start, stop):
             byte = min(strip * _STRIP, c_stride - _STRIP)
+            # All of a strip's sums are in registers.
             total = zero()
             for row in range(0, rows, _QUAD):
-                ahead, column = _ask(ahead, column, (stop - start) * _STRIP, c_stride)
+                ahead, column = _prefetch_lines(ahead, column, (stop - start) * _STRIP, c_stride)
                 quad, y = _four(codes, c_stride, row, rows), x + row * item
                 total = add_rows(total, quad[0], quad[1], quad[2], quad[3], byte, rows - row, flip, y, table)
+            # Partial sums of a strip wait in the workspace: a block has more rows than are read together.
             if not begins:
                 total = add_kept(total, kept)
+            # Scales and zero points are for a block's sum: once for all its rows.
             if ends:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
                     prefetch_second(place + _AHEAD_OF_SCALES + line * 64)
-                finish(sums, rest, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
+                finish(sums, lost, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)
             kept += row_bytes
             sums += row_bytes
-            rest += row_bytes
+            lost += row_bytes
 
-    return products
+    return strip_sums
 
 
 @inner
 def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, workspace: int) -> None:
     """The columns of a strip in their order, into a row of the result."""
     for quarter in range(4):
+        # Columns that share a byte were in vectors of their own.
         place = interleave(sums + quarter * planes * 64, workspace, workspace + 1024, planes, planes)
         for plane in range(planes):
             first = column + (quarter * planes + plane) * 16
@@ -171,7 +178,7 @@ def _write(args: MatMulNBits, start: int, stop: int, out: int, bias: int, planes
             _write_strip(place, planes, bias, out + row * n * 4, byte * planes, workspace)
 
 
-def _plain_columns(bits: int) -> Any:
+def _exact_columns(bits: int) -> Any:
     """Columns of a result with activations as they are, number by number, as is right for infinities."""
     first_codes, mask = FIRST_CODES[bits], (1 << bits) - 1
 
@@ -180,7 +187,7 @@ def _plain_columns(bits: int) -> Any:
         return to_f32(bit_xor(first_codes(address, count), splat_i32(np.int32(flip & mask))))
 
     @inner
-    def plain_columns(args: MatMulNBits, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
+    def exact_columns(args: MatMulNBits, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
         """Of a row and the elements of K from ``begin`` to ``end``, the columns from ``first`` to ``stop``."""
         block, flip, zeros = args.block_size, args.sign_flip, args.zero_points
         default, stride = splat_f32(np.float32(args.default_zero_point)), args.codes_stride
@@ -197,24 +204,25 @@ def _plain_columns(bits: int) -> Any:
                 total = add(total, load_f32_first(bias + column * 4, count))
             store_f32_first(out + (row * args.n + column) * 4, total, count)
 
-    return plain_columns
+    return exact_columns
 
 
-def _block_products(bits: int, kind: str) -> Any:
+def _block_sums(bits: int, kind: str) -> Any:
     """Products of a block with all rows of activations, along some strips."""
-    item, products, planes = STRIP_OPERATIONS[kind](bits).item, _products(bits, kind), 8 // bits
+    item, strip_sums, planes = STRIP_OPERATIONS[kind](bits).item, _strip_sums(bits, kind), 8 // bits
     rows_of_one, rows_of_more = _ROWS[kind]
 
     @inner
-    def block_products(args: MatMulNBits, number: int, start: int, stop: int, sums: int, table: Any) -> None:
+    def block_sums(args: MatMulNBits, number: int, start: int, stop: int, sums: int, table: Any) -> None:
         block, c_stride, x_stride = args.block_size, args.codes_stride, args.x_stride
         m, first, strips_bytes = args.m, number * block, (stop - start) * 256 * planes
         rows, scales = (
             min(block, args.k - first),
             args.scales + number * args.scales_stride,
         )
-        zeros, kept, rests = args.zero_points, sums + m * strips_bytes, sums + 2 * m * strips_bytes
+        zeros, kept, lost = args.zero_points, sums + m * strips_bytes, sums + 2 * m * strips_bytes
         zeros += number * args.zero_points_stride if zeros else 0
+        # With more rows of activations their sums take the place in the cache.
         together, strips = (rows_of_one, _GROUP_OF_ONE) if m == 1 else (rows_of_more, _GROUP_OF_MORE)
         for row in range(0, rows, together):
             codes = args.codes + (first + row) * c_stride
@@ -226,7 +234,7 @@ def _block_products(bits: int, kind: str) -> Any:
                 for index in range(m):
                     x = args.x + index * x_stride + (first + row) * item
                     b, place = index * args.block_stride + number * 4, index * strips_bytes + offset
-                    products(
+                    strip_sums(
                         args,
                         codes,
                         count,
@@ -240,18 +248,18 @@ def _block_products(bits: int, kind: str) -> Any:
                         zeros,
                         sums + place,
                         kept + place,
-                        rests + place,
+                        lost + place,
                         table,
                         ahead,
                     )
 
-    return block_products
+    return block_sums
 
 
 def _job(bits: int, kind: str) -> Any:
     """A part of K and of the strips."""
-    plain_columns, settle, is_f32 = _plain_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
-    block_products, planes = _block_products(bits, kind), 8 // bits
+    exact_columns, settle, is_f32 = _exact_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
+    block_sums, planes = _block_sums(bits, kind), 8 // bits
 
     @inner
     def job(args: MatMulNBits, number: int) -> None:
@@ -262,11 +270,12 @@ def _job(bits: int, kind: str) -> Any:
         workspace = args.workspace + number * args.workspace_stride
         sums, table, size = workspace + 4096, load_f32(args.table), (stop - start) * args.m * 256 * planes
         out, bias = _result(args, k_part)
+        # Sums of one block are written before they are read; those of all blocks are added to.
         for place in range(sums, sums + (3 if is_f32 else 1) * size, 64):
             store_f32(place, zero_f32())
         first, last = blocks * k_part // k_parts, blocks * (k_part + 1) // k_parts
         for block_number in range(first, last):
-            block_products(args, block_number, start, stop, sums, table)
+            block_sums(args, block_number, start, stop, sums, table)
         if is_f32:
             for place in range(sums, sums + size, 64):
                 settle(place, place + 2 * size)
@@ -275,8 +284,9 @@ def _job(bits: int, kind: str) -> Any:
             end, column = min(last * block, args.k), min(stop * _STRIP * planes, args.n)
             for row in range(args.m):
                 whole = read_f32(args.x_sums + row * args.block_stride + blocks * 4)
+                # Rows with infinities or NaN are computed once more, number by number.
                 if whole - whole != 0:
-                    plain_columns(args, row, first * block, end, start * _STRIP * planes, column, out, bias)
+                    exact_columns(args, row, first * block, end, start * _STRIP * planes, column, out, bias)
 
     return job
 

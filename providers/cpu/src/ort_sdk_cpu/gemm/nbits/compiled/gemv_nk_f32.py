@@ -34,13 +34,14 @@ from ort_sdk_cpu.simd.arithmetic import (
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
-from .dequantized_dot import has_finite_sum, plain_dot
+from .dequantized_dot import dequantized_dot, has_finite_sum
 
 __all__ = ["gemv_nk_f32_2", "gemv_nk_f32_4", "gemv_nk_f32_8"]
 
 
 @inner
 def _load_rows(address: int, stride: int, count: int) -> Any:
+    # Whole spans need no masks; the rows behind these four come next, four streams of their own.
     if count >= 16:
         prefetch_second(address + 4 * stride)
         prefetch_second(address + 5 * stride)
@@ -75,6 +76,7 @@ def _add_code_products(totals: Any, codes: Any, shift: int, x: int, table: Any) 
 @inner
 def _signed_byte(codes: Any, shift: int) -> Any:
     """The byte that ends ``shift`` bits below the top, less 128."""
+    # Flipping the sign bit makes the unsigned byte less 128, which a signed shift extends.
     raised = bit_xor(codes, splat_i32(np.int32(-0x7F7F7F80)))
     return to_f32(shift_right_signed(shift_left(raised, shift), 24))
 
@@ -104,6 +106,7 @@ def _dot(bits: int) -> Any:
     @inner
     def dot(codes: Any, x: int, table: Any) -> Any:
         totals = _zeros_f32()
+        # Each shift brings another code of every lane to the place where the look-up reads it.
         for shift in range(0, 32, bits):
             totals = _add_code_products(totals, codes, shift, x + shift * (64 // bits), table)
         return totals
@@ -124,6 +127,7 @@ def _add_span(totals: Any, dots: Any, factors: Any, index: Any) -> Any:
 
 @inner
 def _load_scales(address: int, stride: int, count: int) -> Any:
+    # The next four rows' scales.
     prefetch_second(address + 4 * stride)
     prefetch_second(address + 5 * stride)
     prefetch_second(address + 6 * stride)
@@ -152,6 +156,7 @@ def _offsets(bits: int) -> Any:
 
     @inner
     def points(address: int, first: int, count: int, kind: int, ahead: int, scale: Any, sums: Any, total: Any) -> Any:
+        # Float zero points take as much memory as scales, and are asked for like them.
         if kind == 2:
             prefetch_second(address + first * 4 + ahead)
             value = load_f32_first(address + first * 4, count)
@@ -184,6 +189,7 @@ def _four_rows(bits: int) -> Any:
         for first in range(0, blocks, 16):
             count = blocks - first
             scale = _load_scales(scales + first * 4, step * blocks * 4, count)
+            # Without zero points, half the codes' range is in the table.
             if kind:
                 sums = load_f32_first(x_sums + first * 4, count)
                 offsets = add_offsets(zeros, step * z_stride, first, count, kind, scale, sums, offsets)
@@ -205,10 +211,10 @@ def _write_four(out: int, bias: int, column: int, n: int, values: Any) -> None:
 
 
 def _task(bits: int) -> Task:
-    row_products, dot = _four_rows(bits), plain_dot(bits)
+    row_products, dot = _four_rows(bits), dequantized_dot(bits)
 
     @inner
-    def plain_four(args: MatMulNBits, column: int, step: int, row: int, blocks: int) -> Any:
+    def dequantized_four(args: MatMulNBits, column: int, step: int, row: int, blocks: int) -> Any:
         return (
             dot(args, column, row, blocks),
             dot(args, column + step, row, blocks),
@@ -221,16 +227,18 @@ def _task(bits: int) -> Task:
         blocks, lanes = (args.k + block - 1) // block, block * bits // 32
         fours, step, table = (n + 3) // 4, 1 if n >= 4 else 0, load_f32(args.table)
         for four in range(fours * thread // threads, fours * (thread + 1) // threads):
+            # The last four rows overlap those before: no masks, the same results twice.
             column = max(min(four * 4, n - 4), 0)
             for row in range(m):
                 x, sums = (
                     args.x + row * args.x_stride,
                     args.x_sums + row * args.block_stride,
                 )
+                # Half the range times an infinity would give NaN.
                 if has_finite_sum(args, row, blocks):
                     values = row_products(args, column, step, blocks, lanes, x, sums, table)
                 else:
-                    values = plain_four(args, column, step, row, blocks)
+                    values = dequantized_four(args, column, step, row, blocks)
                 _write_four(args.out + row * n * 4, args.bias, column, n, values)
 
     gemv_nk.__name__ = f"gemv_nk_f32_{bits}"

@@ -38,7 +38,7 @@ from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
 from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
-from .dequantized_dot import has_finite_sum, plain_dot
+from .dequantized_dot import dequantized_dot, has_finite_sum
 
 __all__ = ["gemv_nk_i32_2", "gemv_nk_i32_4", "gemv_nk_i32_8"]
 
@@ -66,6 +66,7 @@ def _add_limbs(totals: Any, codes: Any, x: int, stride: int) -> Any:
 @inner
 def _joined(first: Any, second: Any, third: Any, fourth: Any) -> Any:
     """The number that sums by limbs make, rounded once: those of two limbs are whole numbers that float32 has."""
+    # Both fit 24 bits and a sign, which float32 holds: only the last addition rounds.
     high, low = add(shift_left(first, 8), second), add(shift_left(third, 8), fourth)
     return fused_multiply_add(to_f32(high), splat_f32(_FIRST_LIMBS), to_f32(low))
 
@@ -78,6 +79,7 @@ def _joined_pair(totals: Any) -> Any:
 @inner
 def _starts(place: int) -> Any:
     high, low, none = load_i32(place), load_i32(place + 64), zero_i32()
+    # Half the codes' range times the limbs' sums is taken off by starting there.
     return none, high, none, low, none, high, none, low
 
 
@@ -88,6 +90,7 @@ def _dots(bits: int) -> Any:
     @inner
     def dots(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
         mask, totals = splat_i32(np.int32(byte * 0x01010101)), _starts(starts)
+        # Codes of a byte one after the other; activations are in their order.
         for shift in range(0, 8, bits):
             codes = bit_and(shift_right(first, shift), mask), bit_and(shift_right(second, shift), mask)
             totals = _add_limbs(totals, codes, x + shift * (64 // bits), stride)
@@ -103,6 +106,7 @@ def _dots(bits: int) -> Any:
 @inner
 def _add_exactly(total: Any, value: Any) -> Any:
     """A sum and what it lacks, with a number added (Knuth's two-sum)."""
+    # A row has many blocks: what the sum of theirs loses to rounding is kept.
     found = add(total[0], value)
     part = subtract(found, total[0])
     lost = add(subtract(total[0], subtract(found, part)), subtract(value, part))
@@ -147,6 +151,7 @@ def _pair(bits: int) -> Any:
                 sums = load_f32_first(args.x_sums + place, count)
                 sum_ = multiply(multiply(minus_points(zeros, first, count, kind), own), sums)
                 other = multiply(multiply(minus_points(zeros + apart * z_stride, first, count, kind), others), sums)
+            # Scales of both operands are multiplied once for each block, not for each lane.
             x_scale = load_f32_first(args.x_scales + place, count)
             own, others = multiply(own, x_scale), multiply(others, x_scale)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
@@ -167,7 +172,7 @@ def _pair(bits: int) -> Any:
 
 
 def _task(bits: int) -> Task:
-    pair, dot = _pair(bits), plain_dot(bits)
+    pair, dot = _pair(bits), dequantized_dot(bits)
 
     @inner
     def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
@@ -187,6 +192,7 @@ def _task(bits: int) -> Task:
         n, block = args.n, args.block_size
         blocks, lanes = (args.k + block - 1) // block, block * bits // 32
         first, last = n * thread // threads, n * (thread + 1) // threads
+        # Two runs of rows, one from each half of the thread's: both go on for long.
         half = (last - first) // 2
         for column in range(first, first + half):
             pair_of_columns(args, column, half, blocks, lanes)

@@ -62,6 +62,7 @@ def _products(bits: int, rows: int) -> Any:
         x_sums, total = args.x_sums + row * b_stride, zero()
         for first in range(0, blocks, 16):
             count = blocks - first
+            # Half as many bytes of scales: a tenth less memory is read in all.
             if halves:
                 scale = load_half_scale_pair(halves, column * blocks + first, apart * blocks, count)
             else:
@@ -88,6 +89,7 @@ def _task(bits: int) -> Task:
     @inner
     def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
         row, rows = 0, args.m
+        # Codes are unpacked once for four rows of activations.
         while rows - row >= _MANY:
             many(args, column, apart, row, blocks, lanes)
             row += _MANY
@@ -101,6 +103,7 @@ def _task(bits: int) -> Task:
         n, block = args.n, args.block_size
         blocks, lanes = (args.k + block - 1) // block, block * bits // 32
         first, last = n * thread // threads, n * (thread + 1) // threads
+        # Two runs of rows, one from each half of the thread's: both go on for long.
         half = (last - first) // 2
         for column in range(first, first + half):
             pair_of_columns(args, column, half, blocks, lanes)

@@ -53,6 +53,7 @@ def maker_of_rows(bits: int, fill: Any, finish: Any, *, takes_turns: bool = Fals
         )
         lanes = args.block_size * bits // 32
         for half in range(2):
+            # The last row stands for those missing; their results are not written.
             row = min(column + half * 16, n - 1)
             scales, zeros, rows = (
                 args.scales + row * s_stride,
@@ -66,6 +67,7 @@ def maker_of_rows(bits: int, fill: Any, finish: Any, *, takes_turns: bool = Fals
             row, offset = min(column + half * 16, n - 1), half * 64
             place = args.codes + row * c_stride + first * lanes * 4
             ahead = args.codes + (row + 32) * c_stride + first * lanes * 64
+            # The next strip's rows, or after the last strip the first one's next chunk.
             if takes_turns:
                 ahead = place + (32 * c_stride if strip + 1 < strips else count * lanes * 4 - 32 * strip * c_stride)
             s_place, z_place, rows = s_panel + offset, z_panel + offset, min(n - row, 16)
@@ -107,6 +109,7 @@ def maker_of_columns(bits: int, fill: Any, finish: Any, *, takes_turns: bool = F
         finish(s_panel, z_panel, pairs * count * 2)
         rows, place = min(count * block, args.k - first * block), args.codes + byte
         ahead, place = place - strip * 64 + (first + count) * block * c_stride, place + first * block * c_stride
+        # Strips of a group share the lines of the next chunk: each asks for as many.
         if not takes_turns:
             prefetch_lines(ahead, c_stride, strips, strip * rows, rows)
         elif strip + 1 < strips:

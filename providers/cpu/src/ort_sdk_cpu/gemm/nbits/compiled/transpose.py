@@ -18,6 +18,7 @@ from ort_sdk_cpu.simd.transpose import MERGE_ROWS, transpose_elements, transpose
 __all__ = ["transpose_codes_2", "transpose_codes_4", "transpose_codes_8", "transpose_scales"]
 
 _STRIP = 64
+# A cache line of the source has 64 bytes; four strips read four lines of a row that follow each other.
 _SIDE_BY_SIDE = 4
 
 
@@ -56,6 +57,7 @@ def _codes(bits: int) -> Task:
         for start in range(strips * thread // threads, last_strip, _SIDE_BY_SIDE):
             for place in range(0, width, 64):
                 for strip in range(start, min(start + _SIDE_BY_SIDE, last_strip)):
+                    # The last strip overlaps the one before: whole vectors, no masks.
                     byte, count = min(strip * _STRIP, stride - _STRIP), (width - place) // 4
                     goal = target + byte * planes * width + place
                     _tile(source + byte, stride, place * planes, rows, flip, goal, width, count, work, planes, merge)

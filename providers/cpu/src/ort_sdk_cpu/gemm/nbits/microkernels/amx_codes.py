@@ -43,6 +43,7 @@ COLUMNS_DISTANCE = 2
 """Steps between those of a pair of a weight [K, N], of which four rows are read at a time."""
 _HALF_BITS, _BYTE_BITS = 16, 8
 _VI16 = ir.VectorType(ir.IntType(16), 2 * LANES)
+# A 16-bit look-up has 32 entries: codes and zero points of up to 4 bits differ by less than 16 either way.
 _MOST = 16
 """Above any zero point of 4 bits: so what is looked up has five."""
 _FRACTION_BITS, _EXPONENT_BIAS = 23, 127
@@ -55,6 +56,7 @@ def rows_distance(bits: int) -> int:
 
 def shift_of(bits: int) -> int:
     """Numbers are over two to the power of this: a block has up to 256 codes."""
+    # So a sum of 256 codes times activations of any size stays finite.
     return bits + 8
 
 
@@ -75,6 +77,7 @@ def _table(bits: int) -> Any:
 
 def _emit_pairs(builder: Any, value: Any, bits: int, start: int, _scale: Any, offset: Any) -> Any:
     """LLVM code of the codes at bit ``start`` of both halves of 4-byte lanes; ``offset`` as of ``offset_of``."""
+    # Two codes at once, one in each half of a lane.
     if bits < _BYTE_BITS:
         mask = _of_all(((1 << bits) - 1) * ((1 << _HALF_BITS) + 1))
         raised = builder.add(builder.and_(builder.lshr(value, _of_all(start)), mask), offset)
@@ -83,6 +86,7 @@ def _emit_pairs(builder: Any, value: Any, bits: int, start: int, _scale: Any, of
     numbers = []
     for shift in (start, start + _HALF_BITS):
         byte = builder.and_(builder.lshr(value, _of_all(shift)), _of_all((1 << bits) - 1))
+        # The code as the last bits of a float32 whose exponent makes them count 2 ** -shift: no conversion.
         number = builder.bitcast(builder.or_(byte, _of_all(_magic(bits))), VF32)
         numbers.append(builder.fsub(number, builder.bitcast(offset, VF32)))
     return emit_paired(builder, *numbers)

@@ -1,6 +1,6 @@
 """Activations of float32 as tiles of bfloat16, and their products with tiles of codes, scaled block by block.
 
-Three bfloat16 hold a float32: its first 8 bits, the next, and the last. What is not finite is the first part, and the others are
+Three bfloat16 hold a float32: its first 8 bits, the next, and the last. What is not finite is the first term, and the others are
 zeros: as a code is one bfloat16, products are then what they are of float32.
 
 Tiles of 16 rows and 32 steps along K follow each other: parts, and steps. A row's 64 bytes are pairs, as of ``code_tiles``.
@@ -31,23 +31,24 @@ from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, opera
 
 __all__ = [
     "DISTANCES",
-    "PARTS",
     "STAGE_BYTES",
-    "TILE_NUMBERS",
-    "emit_apart",
+    "TERMS",
+    "TILE_STEPS_BF16",
+    "emit_deinterleaved",
     "emit_paired",
     "multiply_codes",
     "store_split",
 ]
 
-PARTS = 3
-TILE_NUMBERS = 32
+TERMS = 3
+TILE_STEPS_BF16 = 32
 """Of bfloat16 in a tile's row: steps along K."""
 STAGE_BYTES = 4 * TILE_BYTES
 """Working memory of a product."""
 _FIRST_BITS = ir.Constant(VI32, [-(1 << 16)] * LANES)
 _SHIFT = ir.Constant(VI32, [16] * LANES)
 _NAN = ir.Constant(VF32, [float("nan")] * LANES)
+# Two tiles of sums only: a block's sums leave them soon, and tiles for operands can take turns.
 _SUMS = (0, 1)
 """Tiles: of two vectors of columns. Parts of the rows take the left operands' in turns."""
 
@@ -58,7 +59,7 @@ def emit_paired(builder: Any, low: Any, high: Any) -> Any:
     return builder.or_(below, builder.and_(builder.bitcast(high, VI32), _FIRST_BITS))
 
 
-def emit_apart(builder: Any, first: Any, second: Any, distance: int) -> tuple[Any, Any]:
+def emit_deinterleaved(builder: Any, first: Any, second: Any, distance: int) -> tuple[Any, Any]:
     """LLVM code of 32 steps as those that begin pairs, and the others."""
     begins = [lane // distance * 2 * distance + lane % distance for lane in range(LANES)]
     low, high = (
@@ -71,19 +72,21 @@ def _first_bits(builder: Any, value: Any) -> Any:
     return builder.bitcast(builder.and_(builder.bitcast(value, VI32), _FIRST_BITS), VF32)
 
 
-def _rest(builder: Any, value: Any) -> Any:
+def _remainder(builder: Any, value: Any) -> Any:
     """What the first bits leave; 0 of what is not finite."""
-    rest = builder.fsub(value, _first_bits(builder, value))
-    return builder.select(builder.fcmp_ordered("ord", rest, rest), rest, ir.Constant(VF32, None))
+    # Exact: the first bits are a term of the number.
+    remainder = builder.fsub(value, _first_bits(builder, value))
+    return builder.select(builder.fcmp_ordered("ord", remainder, remainder), remainder, ir.Constant(VF32, None))
 
 
 def _store_parts(distance: int) -> Any:
     def store_split(builder: Any, first: Any, second: Any, target: Any) -> None:
-        values = list(emit_apart(builder, first, second, distance))
+        values = list(emit_deinterleaved(builder, first, second, distance))
+        # A NaN whose payload is in the last bits would be an infinity in the first 16.
         values = [builder.select(builder.fcmp_unordered("uno", value, value), _NAN, value) for value in values]
-        for part in range(PARTS):
-            emit_store(builder, builder.add(target, constant(part * TILE_BYTES)), emit_paired(builder, *values))
-            values = [_rest(builder, value) for value in values]
+        for term in range(TERMS):
+            emit_store(builder, builder.add(target, constant(term * TILE_BYTES)), emit_paired(builder, *values))
+            values = [_remainder(builder, value) for value in values]
 
     return operation(types.none, f32x16, f32x16, types.intp)(store_split)
 
@@ -116,14 +119,15 @@ def _emit_step(builder: Any, x: Any, panel: Any, meanwhile: Callable[[int], None
     row = constant(ROW_BYTES)
     for column, tile in enumerate(RIGHT):
         emit_load_tile(builder, tile, builder.add(panel, constant(column * TILE_BYTES)), row)
-    for part in range(PARTS):
-        left = LEFT[part % 2]
-        emit_load_tile(builder, left, builder.add(x, constant(part * TILE_BYTES)), row)
+    for term in range(TERMS):
+        left = LEFT[term % 2]
+        emit_load_tile(builder, left, builder.add(x, constant(term * TILE_BYTES)), row)
         for sums, right in zip(_SUMS, RIGHT, strict=True):
             emit_multiply_tiles(builder, "tdpbf16ps", sums, left, right)
-        if part < len(_SUMS):
-            meanwhile(part)
-    return [builder.add(x, constant(PARTS * TILE_BYTES)), builder.add(panel, constant(2 * TILE_BYTES))]
+        # The vector units scale the block before while the matrix unit multiplies.
+        if term < len(_SUMS):
+            meanwhile(term)
+    return [builder.add(x, constant(TERMS * TILE_BYTES)), builder.add(panel, constant(2 * TILE_BYTES))]
 
 
 def _emit_block(builder: Any, steps: Any, places: list[Any], meanwhile: Callable[[int], None], stage: Any) -> list[Any]:
@@ -163,6 +167,7 @@ def multiply_codes(
     """
 
     def sums_of(index: Any) -> _Sums:
+        # Two stages in turns: one is written while the other is read.
         own_stage = builder.add(stage, builder.mul(builder.and_(index, constant(1)), constant(2 * TILE_BYTES)))
         return _Sums(own_stage, builder.add(scales, builder.mul(index, constant(2 * ROW_BYTES))), target, target_row)
 
@@ -183,4 +188,4 @@ def multiply_codes(
 DISTANCES = (2, 4, 8)
 """Steps along K between those of a pair."""
 store_split = {distance: _store_parts(distance) for distance in DISTANCES}
-"""``store_split[distance](first, second, target)``: a row of each part of 32 numbers, a tile's bytes apart."""
+"""``store_split[distance](first, second, target)``: a row of each term of 32 numbers, a tile's bytes apart."""

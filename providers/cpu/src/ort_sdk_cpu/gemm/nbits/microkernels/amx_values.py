@@ -27,7 +27,7 @@ from ort_sdk_cpu.simd.memory import emit_store
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, operation
 
 from .amx_codes import WIDTHS, columns_operation, lanes_operation
-from .amx_split_bf16 import DISTANCES, emit_apart
+from .amx_split_bf16 import DISTANCES, emit_deinterleaved
 
 __all__ = ["multiply_bf16", "store_bf16", "store_columns", "store_lanes"]
 
@@ -43,6 +43,7 @@ def _of_all(value: int) -> Any:
 def _emit_rounded(builder: Any, low: Any, high: Any) -> Any:
     """LLVM code of two vectors' numbers as bfloat16 side by side."""
     both = ir.FunctionType(_VI16, [VF32, VF32])
+    # One instruction rounds two vectors to nearest even.
     rounded = builder.asm(both, "vcvtne2ps2bf16 $1, $2, $0", "=v,v,v", (low, high), side_effect=False)
     return builder.bitcast(builder.shuffle_vector(rounded, rounded, _ONE_BY_ONE), VI32)
 
@@ -50,6 +51,7 @@ def _emit_rounded(builder: Any, low: Any, high: Any) -> Any:
 def _emit_codes(builder: Any, value: Any, bits: int, start: int) -> Any:
     """LLVM code of the codes at bit ``start`` of 4-byte lanes as float32."""
     shifted = builder.lshr(value, _of_all(start)) if start else value
+    # Sixteen entries of a look-up are enough for codes of up to 4 bits.
     if bits == _BYTE_BITS:
         return builder.sitofp(builder.and_(shifted, _of_all((1 << bits) - 1)), VF32)
     table = ir.Constant(VF32, [float(code & (1 << bits) - 1) for code in range(1 << _TABLE_BITS)])
@@ -71,7 +73,7 @@ store_columns = {bits: columns_operation(bits, _emit_pairs) for bits in WIDTHS}
 
 def _store_rounded(distance: int) -> Any:
     def store_bf16(builder: Any, first: Any, second: Any, target: Any) -> None:
-        emit_store(builder, target, _emit_rounded(builder, *emit_apart(builder, first, second, distance)))
+        emit_store(builder, target, _emit_rounded(builder, *emit_deinterleaved(builder, first, second, distance)))
 
     return operation(types.none, f32x16, f32x16, types.intp)(store_bf16)
 
@@ -80,10 +82,11 @@ store_bf16 = {distance: _store_rounded(distance) for distance in DISTANCES}
 """``store_bf16[distance](first, second, target)``: a tile's row of 32 numbers."""
 
 
-def _multiply_numbers(groups: int) -> Any:
+def _multiply_bf16(groups: int) -> Any:
     def multiply_bf16(builder: Any, steps: Any, x: Any, group_bytes: Any, panel: Any, target: Any, target_row: Any) -> None:
         sums = [(group, column, SUMS[2 * group + column]) for group in range(groups) for column in range(2)]
         places = []
+        # Sums stay in tiles for all steps of a chunk: blocks need no scaling any more.
         for group, column, tile in sums:
             rows = builder.mul(target_row, constant(group * TILE_ROWS))
             places.append(builder.add(builder.add(target, rows), constant(column * ROW_BYTES)))
@@ -107,7 +110,7 @@ def _multiply_numbers(groups: int) -> Any:
     return operation(types.none, *[types.intp] * 6)(multiply_bf16)
 
 
-multiply_bf16 = {groups: _multiply_numbers(groups) for groups in (1, 2)}
+multiply_bf16 = {groups: _multiply_bf16(groups) for groups in (1, 2)}
 """``multiply_bf16[groups](steps, x, group_bytes, panel, target, target_row)``: add products of groups of 16 rows.
 
 There are 32 columns, and 32 numbers in each of the steps along K. A group's tiles follow each other, ``group_bytes`` behind those

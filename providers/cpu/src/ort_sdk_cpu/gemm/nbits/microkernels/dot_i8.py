@@ -71,6 +71,7 @@ class _Spans:
         return ir.Constant(self.sums.llvm, None)
 
     def take_offsets(self, builder: Any, sums: Any, first: Any, second: Any, x_sums: Any, stride: Any, count: Any) -> Any:
+        # Sixteen blocks at once: offsets are a dot product of their own.
         taken = [builder.fneg(first), builder.fneg(second)]
         for row in range(self.rows):
             x_sum = emit_load_first(builder, _moved(builder, x_sums, row, stride), count, VF32, "v16f32")
@@ -91,6 +92,7 @@ class _Spans:
         stride: Any,
         index: Any,
     ) -> Any:
+        # Unpacked once for all rows of activations.
         codes = [unpacked(builder, value, self.bits) for value in (first, second)]
         scales = [emit_lookup(builder, table, index) for table in (first_scales, second_scales)]
         planes = 8 // self.bits
@@ -102,6 +104,7 @@ class _Spans:
                 total = ir.Constant(VI32, None)
                 for code, value in zip(codes[number], values, strict=True):
                     total = emit_products(builder, total, code, value)
+                # The weight's and the activations' scales of a lane in one multiplication.
                 position, factor = row * _ROWS + number, builder.fmul(scales[number], x_scale)
                 found = _fma(builder, builder.sitofp(total, VF32), factor, builder.extract_value(sums, position))
                 sums = builder.insert_value(sums, found, position)
@@ -112,6 +115,7 @@ class _Spans:
         for row in range(self.rows):
             for number, start in enumerate((first, second)):
                 value = builder.extract_value(sums, row * _ROWS + number)
+                # Reassociated: a tree of additions, in a fixed order.
                 total = call(builder, "llvm.vector.reduce.fadd.v16f32", F32, zero, value, fastmath=("reassoc",))
                 place = _moved(builder, _moved(builder, out, row, stride), number, apart)
                 emit_store(builder, place, builder.fadd(total, start))

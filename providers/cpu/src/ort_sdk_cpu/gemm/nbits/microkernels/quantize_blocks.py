@@ -1,4 +1,4 @@
-"""A row of activations in the order in which a weight of packed integers meets it.
+"""A row of activations quantized block by block, or as float32, in the order of the codes that it is multiplied with.
 
 A *span* is 64 bytes of a weight's row: ``64 * planes`` elements, where ``planes = 8 / bits`` elements share a byte.
 """
@@ -27,8 +27,8 @@ from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, store_f3
 from ort_sdk_cpu.simd.shuffles import even_bytes, odd_bytes
 
 __all__ = [
-    "SPARE_BYTES",
-    "clear_rest",
+    "DEINTERLEAVE_BYTES",
+    "clear_padding",
     "deinterleave_row",
     "padded_size",
     "quantize_row",
@@ -37,8 +37,8 @@ __all__ = [
     "sum_blocks",
 ]
 
-SPARE_BYTES = 3 * 16 * 64
-"""Working memory of ``deinterleave_row``."""
+DEINTERLEAVE_BYTES = 3 * 16 * 64
+"""Workspace of ``deinterleave_row``."""
 
 _LARGEST = np.float32(127)
 _ZERO = np.float32(0)
@@ -51,10 +51,12 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
     for element in range(0, count, 16):
         largest = maximum(absolute(load_f32_first(row + element * 4, count - element)), largest)
     scale = reduce_max(largest) / _LARGEST
+    # A block of zeros has no scale.
     inverse = splat_f32(_ONE / scale if scale > _ZERO else _ZERO)
     total = zero_i32()
     for element in range(0, count, 16):
         codes = to_i32(round_to_even(multiply(load_f32_first(row + element * 4, count - element), inverse)))
+        # Of what is multiplied, and not of what was given: what a zero point adds to each product is taken off in full.
         total = add(total, codes)
         store_i8(target + element, codes)
     write_f32(scale_place, scale)
@@ -64,6 +66,7 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
 @inner
 def separate_span(place: int, planes: int) -> None:
     """Take the elements of a span apart by their position in a byte."""
+    # In registers: two or four vectors are taken apart by even and odd bytes, twice for four.
     if planes == 2:
         x, y = load_i32(place), load_i32(place + 64)
         store_i32(place, even_bytes(x, y))
@@ -85,8 +88,9 @@ def padded_size(size: int, block: int, planes: int) -> int:
 
 
 @inner
-def clear_rest(target: int, size: int, block: int, planes: int) -> None:
+def clear_padding(target: int, size: int, block: int, planes: int) -> None:
     """Zeros behind the vectors of a row's int8, up to whole spans that cover whole blocks."""
+    # Behind K the weight has anything: zeros keep it out of sums.
     for start in range((size + 15) // 16 * 16, padded_size(size, block, planes), 16):
         store_i8(target + start, zero_i32())
 
@@ -115,13 +119,14 @@ def quantize_row(row: int, size: int, block: int, planes: int, target: int, scal
     for start in range(0, size, block):
         place = start // block * 4
         _quantize_block(row + start * 4, min(block, size - start), target + start, scales + place, sums + place)
-    clear_rest(target, size, block, planes)
+    clear_padding(target, size, block, planes)
     separate_planes(target, size, block, planes)
 
 
 @inner
 def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
     """Sums of the blocks of a row of float32 and, behind them, of all: infinite or NaN if one of them is."""
+    # Tells in one number whether all are finite.
     whole = np.float32(0)
     for start in range(0, size, block):
         total = zero_f32()
@@ -135,7 +140,7 @@ def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
 
 
 @inner
-def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, sums: int, spare: int) -> None:
+def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, sums: int, workspace: int) -> None:
     """Take the elements that share 4 bytes of the weight apart.
 
     Args:
@@ -143,14 +148,14 @@ def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, 
         target: spans of 64 * planes float32; in each, for each position in 4 bytes, the 16 elements that have it. As
             many as cover whole blocks, zeros behind the last element.
         sums: as of ``sum_blocks``.
-        spare: working memory of ``SPARE_BYTES``.
+        workspace: workspace of ``DEINTERLEAVE_BYTES``.
     """
     vectors = 4 * planes
     for start in range(0, size, 16 * vectors):
         for part in range(vectors):
             element = start + part * 16
-            store_f32(spare + part * 64, load_f32_first(row + element * 4, size - element))
-        place = deinterleave(spare, spare + 1024, spare + 2048, vectors, vectors)
+            store_f32(workspace + part * 64, load_f32_first(row + element * 4, size - element))
+        place = deinterleave(workspace, workspace + 1024, workspace + 2048, vectors, vectors)
         for part in range(vectors):
             store_f32(target + start * 4 + part * 64, load_f32(place + part * 64))
     for start in range((size + 16 * vectors - 1) // (16 * vectors) * 16 * vectors, padded_size(size, block, planes), 16):

@@ -45,8 +45,10 @@ def _shuffled(builder: Any, x: Any, lanes: list[int]) -> Any:
 def _largest_of_lanes(planes: int) -> Any:
     def largest(builder: Any, x: Any) -> Any:
         distance = 1
+        # A butterfly: all lanes of a group have its maximum after log2 of their number of steps.
         while distance < 4 * planes:
             other = _shuffled(builder, x, [lane ^ distance for lane in range(LANES)])
+            # A maximum that keeps NaN: what is not finite shall not vanish.
             found = builder.select(builder.fcmp_unordered("uno", x, x), x, other)
             x = builder.select(builder.fcmp_ordered(">", x, other), x, found)
             distance *= 2
@@ -70,6 +72,7 @@ def _arrange(planes: int) -> Any:
     @inner
     def quantize(x: Any, codes_place: int, scales_place: int) -> Any:
         """Write 16 elements and their lanes' scales; returns what they stand for."""
+        # The largest magnitude becomes 127; -128 is not used, so that both signs are alike.
         scale = divide(largest_of_lanes(absolute(x)), splat_f32(_LARGEST))
         inverse = divide(splat_f32(_ONE), maximum(scale, splat_f32(_SMALLEST)))
         codes = to_i32(round_to_even(multiply(x, inverse)))

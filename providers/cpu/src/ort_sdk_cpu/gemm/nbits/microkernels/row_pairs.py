@@ -12,6 +12,7 @@ from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32_first, load_i32, loa
 
 __all__ = ["load_code_pair", "load_half_scale_pair", "load_scale_pair"]
 
+# Into the second cache: the first one has few requests open at a time, and those that wait for memory would keep others out.
 _AHEAD = 6144
 """Bytes ahead of the reading of a row that are asked for."""
 _AHEAD_OF_SCALES = 2048
@@ -22,6 +23,7 @@ def load_code_pair(address: int, apart: int, count: int) -> Any:
     """Up to 16 lanes of codes of both rows; ``count`` may be more."""
     prefetch_second(address + _AHEAD)
     prefetch_second(address + apart + _AHEAD)
+    # Masked loads of what is whole would cost an instruction more.
     if count >= 16:
         return load_i32(address), load_i32(address + apart)
     return load_i32_first(address, count), load_i32_first(address + apart, count)

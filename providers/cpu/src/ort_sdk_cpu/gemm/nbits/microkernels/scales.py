@@ -1,4 +1,4 @@
-"""Scales and zero points of a strip of a weight of packed integers, in the order of a product's panel.
+"""Scales and zero points of a strip of a weight of packed integers, in the order of a panel.
 
 A strip has pairs of vectors of 16 columns. For each pair, block and vector of the pair, there are 16 scales at ``s_panel`` and 16
 zero points at ``z_panel``. ``kind``: 0 for the zero point ``start`` everywhere, 1 for packed ones, 2 for float32.
@@ -26,6 +26,7 @@ def _row_zero(bits: int) -> Any:
     @inner
     def row_zero(zeros: int, first: int, count: int, kind: int) -> Any:
         if kind == 2:
+            # These need not be whole numbers.
             return load_f32_first(zeros + first * 4, count)
         return to_f32(first_codes(zeros + first * bits // 8, count))
 
@@ -49,19 +50,20 @@ def scales_of_rows(bits: int) -> Any:
         start: Any,
         s_panel: int,
         z_panel: int,
-        spare: int,
+        workspace: int,
     ) -> None:
         for group in range(0, count, 16):
             left = min(count - group, 16)
+            # Zero points are read row by row, as they are packed, and transposed like scales.
             if kind:
                 for row in range(16):
                     place = zeros + min(row, rows - 1) * z_stride
-                    store_f32(spare + row * 64, row_zero(place, first + group, left, kind))
-                transpose_rows(spare, 64, 16, 16, spare + 1024)
-            transpose_rows(scales + (first + group) * 4, s_stride, rows, left, spare)
+                    store_f32(workspace + row * 64, row_zero(place, first + group, left, kind))
+                transpose_rows(workspace, 64, 16, 16, workspace + 1024)
+            transpose_rows(scales + (first + group) * 4, s_stride, rows, left, workspace)
             for index in range(left):
-                store_f32(s_panel + (group + index) * 128, load_f32(spare + index * 64))
-                zero = load_f32(spare + 1024 + index * 64) if kind else splat_f32(start)
+                store_f32(s_panel + (group + index) * 128, load_f32(workspace + index * 64))
+                zero = load_f32(workspace + 1024 + index * 64) if kind else splat_f32(start)
                 store_f32(z_panel + (group + index) * 128, zero)
 
     return fill
@@ -83,12 +85,13 @@ def scales_of_columns(bits: int) -> Any:
         flip: int,
         s_panel: int,
         z_panel: int,
-        spare: int,
+        workspace: int,
     ) -> None:
         for block in range(count):
             for quarter in range(4):
                 place = scales + block * s_stride + quarter * planes * 64
-                place = deinterleave(place, spare, spare + 1024, planes, planes)
+                # Columns that share a byte go to vectors of their own.
+                place = deinterleave(place, workspace, workspace + 1024, planes, planes)
                 for plane in range(planes):
                     vector = quarter * planes + plane
                     target = ((vector >> 1) * count + block) * 128 + (vector & 1) * 64
@@ -106,6 +109,7 @@ def scales_of_columns(bits: int) -> Any:
 def scale_zeros(s_panel: int, z_panel: int, vectors: int) -> None:
     """Replace zero points by their products with the scales."""
     for index in range(vectors):
+        # Then a block's offset is one multiply-add with the sum of activations.
         store_f32(z_panel + index * 64, multiply(load_f32(z_panel + index * 64), load_f32(s_panel + index * 64)))
 
 

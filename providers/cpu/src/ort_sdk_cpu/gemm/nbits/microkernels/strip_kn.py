@@ -43,11 +43,11 @@ class StripOperations(NamedTuple):
     load_zeros: Any
     """``load_zeros(address, flip, start)``: the zero points of the columns, packed as a row of codes, less ``start``."""
     finish: Any
-    """``finish(target, rest, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale``
+    """``finish(target, lost, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale``
     less zero points times ``x_sum``, all times the scales, which lie as their row has them. Activations of float32 add to those
-    at ``rest`` what is lost in rounding."""
+    at ``lost`` what is lost in rounding."""
     settle: Any
-    """``settle(target, rest)``: add a vector of what was lost in rounding, but to sums that became infinite."""
+    """``settle(target, lost)``: add a vector of what was lost in rounding, but to sums that became infinite."""
     item: int
     """Bytes from one activation to the next."""
 
@@ -118,6 +118,7 @@ class _Strips:
         table: Any,
     ) -> Any:
         loaded = [emit_load(builder, builder.add(place, offset), VI32) for place in (first, second, third, fourth)]
+        # Four int8 activations of four rows of K meet codes of four rows interleaved to the same lanes.
         value, flips = splat(builder, emit_load(builder, x, I32)), splat(builder, flip)
         vectors = [codes for part in emit_interleave(builder, loaded, 1) for codes in unpacked(builder, part, self.bits, flips)]
         for index, codes in enumerate(vectors):
@@ -128,6 +129,7 @@ class _Strips:
     def numbers(self, builder: Any, total: Any) -> list[Any]:
         """The sums as float32, in the order of the columns."""
         floats = [builder.sitofp(builder.extract_value(total, index), VF32) for index in range(self.count)]
+        # Interleaving put columns out of order; once for each block, not for each row.
         planes = [emit_transpose_quarters(builder, floats[plane :: self.planes]) for plane in range(self.planes)]
         return [planes[index % self.planes][index // self.planes] for index in range(self.count)]
 
@@ -151,15 +153,17 @@ class _Strips:
             total = builder.insert_value(total, vector, index)
         return total
 
-    def finish(self, builder: Any, target: Any, rest: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
+    def finish(self, builder: Any, target: Any, lost: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
         factor, taken = splat(builder, x_scale), splat(builder, builder.fneg(x_sum))
         for index, number in enumerate(self.numbers(builder, total)):
             place = _at(builder, target, index * 64)
+            # Zero points times the activations' sum, taken off the block's sum of products.
             value = _fma(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
-            self._add(builder, place, _at(builder, rest, index * 64), value, self._scale(builder, scales, index))
+            self._add(builder, place, _at(builder, lost, index * 64), value, self._scale(builder, scales, index))
 
-    def settle(self, builder: Any, target: Any, rest: Any) -> None:
-        lost = emit_load(builder, rest, VF32)
+    def settle(self, builder: Any, target: Any, lost: Any) -> None:
+        lost = emit_load(builder, lost, VF32)
+        # What an infinite sum lost is infinity less infinity.
         is_number = builder.fcmp_ordered("ord", lost, lost)
         total = builder.fadd(emit_load(builder, target, VF32), builder.select(is_number, lost, ir.Constant(VF32, None)))
         emit_store(builder, target, total)
@@ -206,6 +210,7 @@ class _StripsF32(_Strips):
     ) -> Any:
         item = ir.Constant(x.type, self.item)
         for row, address in enumerate((first, second, third, fourth)):
+            # The row that stands for a missing one is multiplied by zero.
             is_there = builder.icmp_signed("<", ir.Constant(rows.type, row), rows)
             number = emit_load(builder, row_address(builder, x, item, row, rows), F32)
             value = splat(builder, builder.select(is_there, number, ir.Constant(F32, 0.0)))
@@ -224,19 +229,21 @@ class _StripsF32(_Strips):
         return found
 
     def _number(self, builder: Any, codes: Any, table: Any, flip: Any) -> Any:
+        # A look-up of 16 entries by the lowest bits; a byte has more.
         if self.bits < 8:
             return emit_lookup(builder, table, codes)
         flipped = builder.and_(builder.xor(codes, splat(builder, flip)), ir.Constant(VI32, [255] * LANES))
         return builder.fsub(builder.sitofp(flipped, VF32), ir.Constant(VF32, [128.0] * LANES))
 
-    def _add(self, builder: Any, place: Any, rest: Any, value: Any, scale: Any) -> None:
-        """The same; what is lost in rounding is added to the rest (Knuth's two-sum)."""
+    def _add(self, builder: Any, place: Any, lost: Any, value: Any, scale: Any) -> None:
+        """The same; what is lost in rounding is added to the lost (Knuth's two-sum)."""
+        # Sums of hundreds of blocks: what each addition loses is kept apart, and added at the end.
         product, total = builder.fmul(value, scale), emit_load(builder, place, VF32)
         found = builder.fadd(total, product)
         part = builder.fsub(found, total)
         lost = builder.fadd(builder.fsub(total, builder.fsub(found, part)), builder.fsub(product, part))
         emit_store(builder, place, found)
-        emit_store(builder, rest, builder.fadd(emit_load(builder, rest, VF32), lost))
+        emit_store(builder, lost, builder.fadd(emit_load(builder, lost, VF32), lost))
 
     def numbers(self, builder: Any, total: Any) -> list[Any]:
         return [builder.extract_value(total, index) for index in range(self.count)]

@@ -13,6 +13,7 @@ from ort_sdk_cpu.simd.vector_types import F32, I32, VF32, VI32, Vector, call, op
 
 __all__ = ["COLUMNS", "TileOperations", "tile_operations"]
 
+# Each broadcast of an activation serves two vectors.
 COLUMNS = 2
 """Vectors in a row of a tile."""
 
@@ -91,6 +92,7 @@ class _Tiles:
                 emit_store(builder, _moved(builder, place, column, 64), builder.extract_value(tile, row * COLUMNS + column))
 
     def add_products(self, builder: Any, total: Any, panel: Any, x: Any, stride: Any) -> Any:
+        # Vectors of the panel stay in registers for all rows.
         weights = [emit_load(builder, _moved(builder, panel, column, 64), VI32) for column in range(COLUMNS)]
         for row in range(self.rows):
             value = splat(builder, emit_load(builder, _moved(builder, x, row, stride), I32))
@@ -101,6 +103,7 @@ class _Tiles:
         return total
 
     def add_outer(self, builder: Any, total: Any, panel: Any, x: Any) -> Any:
+        # Vectors of the panel stay in registers for all rows.
         weights = [emit_load(builder, _moved(builder, panel, column, 64), VF32) for column in range(COLUMNS)]
         for row in range(self.rows):
             value = splat(builder, emit_load(builder, _moved(builder, x, row, 4), F32))
@@ -124,6 +127,7 @@ class _Tiles:
             for column, (scale, offset) in enumerate(pairs):
                 index = row * COLUMNS + column
                 product = builder.sitofp(builder.extract_value(products, index), VF32)
+                # Scales of both operands, then the offset: two multiply-adds for a block.
                 value = _fma(builder, product, builder.fmul(scale, x_scale), builder.extract_value(total, index))
                 value = _fma(builder, builder.fneg(offset), x_sum, value)
                 total = builder.insert_value(total, value, index)

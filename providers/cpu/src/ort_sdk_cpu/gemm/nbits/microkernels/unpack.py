@@ -34,11 +34,13 @@ def unpacked(builder: Any, value: Any, bits: int, flips: Any = None) -> list[Any
     """The elements that share a byte, each in its own vector, with bits turned over: the same in each element."""
     if bits == 8:
         return [value if flips is None else builder.xor(value, flips)]
+    # All four bytes of a lane at once.
     mask = ir.Constant(VI32, [0x01010101 * ((1 << bits) - 1)] * LANES)
     shifts = [ir.Constant(VI32, [shift] * LANES) for shift in range(0, 8, bits)]
     codes = [builder.and_(builder.lshr(value, shift), mask) for shift in shifts]
     if flips is None:
         return codes
+    # Sign bits of signed codes are flipped after the shift, where they are at the same place for all.
     low = builder.and_(flips, mask)
     return [builder.xor(code, low) for code in codes]
 
