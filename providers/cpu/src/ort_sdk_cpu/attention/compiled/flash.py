@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.attention.arguments.flash import KEY_BLOCK, QUERIES, QUERY_BYTES, TRANSPOSED_BYTES, FlashAttention
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, spread_tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, strided_tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd.arithmetic import (
@@ -51,7 +51,7 @@ from .operands import bias_row, row_of
 
 __all__ = ["flash_attention"]
 
-_TILE_BYTES = 64 * COLUMNS
+_TILE_BYTES = 64 * NR_VECTORS
 """Of the queries of a tile."""
 _SUMMED = 8
 """Weights whose sum is added as one: the rounding error of a sum grows with its longest chain of additions (Higham 1993), and
@@ -78,13 +78,13 @@ def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor:
 @inner
 def _gemm(m: int, a: int, a_row: int, a_k: int, b: int, k: int, c: int, is_first: int) -> None:
     """C += A B, or C = A B if ``is_first``: A (m, k) by its strides in bytes, B (k, 32) and C (m, 32) in working memory."""
-    tiles = (m + ROWS - 1) // ROWS
+    tiles = (m + MR - 1) // MR
     # Rows are shared evenly: a last tile of a row or two would wait for each of its multiplications.
     for index in range(tiles):
         first = m * index // tiles
         rows, target = m * (index + 1) // tiles - first, c + first * QUERY_BYTES
         for column in range(0, QUERY_BYTES, _TILE_BYTES):
-            spread_tile(rows, b + column, QUERY_BYTES, a + first * a_row, a_row, a_k, k, target + column, QUERY_BYTES, is_first)
+            strided_tile(rows, b + column, QUERY_BYTES, a + first * a_row, a_row, a_k, k, target + column, QUERY_BYTES, is_first)
 
 
 @inner

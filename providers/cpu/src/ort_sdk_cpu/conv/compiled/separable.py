@@ -32,7 +32,7 @@ from ort_sdk_cpu.conv.microkernels.pointwise import (
     multiply_pixels,
     panels_of,
 )
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
@@ -62,7 +62,7 @@ def work_addresses(args: SeparableSizes, work: int) -> tuple[int, int, int, int,
     # What ``multiply_pixels`` needs comes first, then biases, and last what grows with the image.
     expanded = panels_of(args.filtered)
     room = work + (1 + panels_of(args.outputs)) * PIXEL
-    line_bias = room + ROWS * PIXEL
+    line_bias = room + MR * PIXEL
     window_bias = line_bias + expanded * PIXEL
     addresses = window_bias + expanded * PIXEL
     image = addresses + _ADDRESSES * 8
@@ -90,12 +90,12 @@ def prepare(args: SeparableSizes, work: int, lines: int, line_bytes: int) -> Non
 def _expand_line(args: SeparableSizes, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
     """A line of the expanded image in a panel: one of so many lines, in the course of which the next panel is prefetched."""
     width, channels, activation = args.width, args.channels, args.line_activation.kind
-    vectors = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16)
+    vectors = min(NR_VECTORS, (args.filtered - panel * PANEL + 15) // 16)
     weights, row = args.line_weights + panel * channels * PIXEL, channels * 4
     low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
     # Spread over all lines that are made together, the next panel of weights arrives without a burst of prefetches.
-    tiles, size = (width + ROWS - 1) // ROWS, channels * PIXEL
-    step = line_step_of(lines * tiles * ROWS, channels, size)
+    tiles, size = (width + MR - 1) // MR, channels * PIXEL
+    step = line_step_of(lines * tiles * MR, channels, size)
     for tile in range(tiles):
         first, asked = width * tile // tiles, (index * tiles + tile) * channels * step // 2
         count = width * (tile + 1) // tiles - first
@@ -128,10 +128,10 @@ def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bi
         copy_line(source, width, args.image.left, address, length)
         write_i64(addresses + line * 8, address)
     weights = args.line_weights + panel * channels * taps * args.image.taps_right * PIXEL
-    vectors, activation = min(COLUMNS, (args.filtered - panel * PANEL + 15) // 16), args.line_activation.kind
+    vectors, activation = min(NR_VECTORS, (args.filtered - panel * PANEL + 15) // 16), args.line_activation.kind
     low, high = lowest(activation, args.line_activation.alpha), highest(activation, args.line_activation.beta)
     columns, lines, across = args.width, channels * taps, args.image.taps_right
-    tiles = (columns + ROWS - 1) // ROWS
+    tiles = (columns + MR - 1) // MR
     for tile in range(tiles):
         first = columns * tile // tiles
         count, to, offset = columns * (tile + 1) // tiles - first, target + first * PIXEL, first * step
@@ -220,7 +220,7 @@ def convolve_row(
     # 3 and 5 taps next to each other are nearly all filters there are: their micro-kernel loads each pixel once for all windows.
     is_near = (taps == NEAR_TAPS[0] or taps == NEAR_TAPS[1]) and step <= NEAR_STEPS[1] and args.dilation_right == 1
     left = args.filtered - panel * PANEL
-    vectors, row = min(COLUMNS, (left + 15) // 16), panels_of(args.filtered) * PIXEL + 64
+    vectors, row = min(NR_VECTORS, (left + 15) // 16), panels_of(args.filtered) * PIXEL + 64
     activation = args.window_activation.kind
     low, high = lowest(activation, args.window_activation.alpha), highest(activation, args.window_activation.beta)
     is_direct = target != 0

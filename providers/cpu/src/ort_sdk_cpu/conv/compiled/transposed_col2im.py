@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk_cpu.conv.arguments.transposed_col2im import TransposedCol2im
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, spread_tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, strided_tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd.arithmetic import add, splat_f32, zero_f32
@@ -26,7 +26,7 @@ _LANES = 16
 _BLOCK = 32
 """Pixels of a tile."""
 _PANEL_ROW = _BLOCK * _FLOAT
-_TILE = COLUMNS * _VECTOR
+_TILE = NR_VECTORS * _VECTOR
 _PAIR = 2
 
 
@@ -73,7 +73,7 @@ def _multiply(args: TransposedCol2im, pixels: int, count: int, panel: int, trans
     """
     # The panel is packed once, and read by all tiles of taps.
     taps, pitch = args.outputs * args.taps_down * args.taps_right, args.pitch
-    parts = (taps + ROWS - 1) // ROWS
+    parts = (taps + MR - 1) // MR
     for first in range(0, count, _BLOCK):
         address, left = pixels + first * args.x_pixel, count - first
         if args.x_pixel == _FLOAT:
@@ -87,7 +87,7 @@ def _multiply(args: TransposedCol2im, pixels: int, count: int, panel: int, trans
             # With AVX2, a tile has half of the pixels of a panel.
             for offset in range(0, _PANEL_ROW, _TILE):
                 source, channels = panel + offset, args.channels
-                spread_tile(rows, source, _PANEL_ROW, weights, _FLOAT, taps * _FLOAT, channels, found + offset, pitch, 1)
+                strided_tile(rows, source, _PANEL_ROW, weights, _FLOAT, taps * _FLOAT, channels, found + offset, pitch, 1)
     if count > 0:
         # A weight that is not finite times a missing pixel is NaN: what is behind the row has to be 0.
         for behind in range(target + count * _FLOAT, target + count * _FLOAT + taps * pitch, pitch):

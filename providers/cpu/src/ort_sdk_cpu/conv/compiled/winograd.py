@@ -30,7 +30,7 @@ import numpy as np
 from ort_sdk_cpu.conv.arguments.winograd import Winograd, WinogradWeights
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
 from ort_sdk_cpu.gemm.compiled.panels import prefetch_shift
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd.arithmetic import add, multiply, splat_f32, subtract
@@ -40,7 +40,7 @@ from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
 
 __all__ = ["winograd", "winograd_weights"]
 
-_WIDTH = 16 * COLUMNS
+_WIDTH = 16 * NR_VECTORS
 """Output channels of a panel."""
 _POINTS = 16
 """Products of a channel in a tile."""
@@ -116,7 +116,7 @@ def _transform_input(args: Winograd, first: int, count: int, target: int, row: i
 @inner
 def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weights: int, sums: int, sums_row: int) -> None:
     """The 16 GEMMs of some tiles and one panel of weights."""
-    blocks, tiles = (channels + _K_BLOCK - 1) // _K_BLOCK, (count + ROWS - 1) // ROWS
+    blocks, tiles = (channels + _K_BLOCK - 1) // _K_BLOCK, (count + MR - 1) // MR
     slowness, panel_row = prefetch_shift(tiles), _WIDTH * 4
     for position in range(_POINTS):
         for block in range(blocks):
@@ -242,11 +242,11 @@ def _filter(taps: int, target: int, step: int) -> None:
 def winograd_weights(args: WinogradWeights, thread: int, threads: int) -> None:
     """Transform weights (M, C, 3, 3); each thread has a range of groups of 16 output channels."""
     outputs, channels = args.outputs, args.channels
-    groups, step = (outputs + _WIDTH - 1) // _WIDTH * COLUMNS, channels * _WIDTH * 4
+    groups, step = (outputs + _WIDTH - 1) // _WIDTH * NR_VECTORS, channels * _WIDTH * 4
     taps, row = args.work + thread * _TAPS * 1024, channels * _TAPS * 4
     for group in range(groups * thread // threads, groups * (thread + 1) // threads):
         first = min(group * 16, outputs - 1)
-        target = args.out + group // COLUMNS * _POINTS * step + group % COLUMNS * 64
+        target = args.out + group // NR_VECTORS * _POINTS * step + group % NR_VECTORS * 64
         for channel in range(0, channels, 16):
             count = min(16, channels - channel)
             address = args.weights + first * row + channel * _TAPS * 4

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, Operands, emit_sums
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, Operands, emit_sums
 from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, moved, opaque
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
@@ -30,11 +30,11 @@ __all__ = [
     "window_tile",
 ]
 
-PANEL = 16 * COLUMNS
+PANEL = 16 * NR_VECTORS
 """Channels of a panel."""
 # 32 vector registers with AVX-512: 16 accumulators of 8 windows and 2 vectors, 2 factors, and loads; 16 with AVX2, where a vector
 # of 16 lanes is two registers: 8 accumulators, 2 factors, and loads.
-WINDOWS = 8 if COLUMNS > 1 else 4
+WINDOWS = 8 if NR_VECTORS > 1 else 4
 """Most windows of a tile."""
 _VECTOR_BYTES, _ADDRESS_BYTES = 64, 8
 _COLUMNS_OF_POINTER = 3
@@ -46,7 +46,7 @@ _CASES, _KINDS = 4, 4
 def _emit_cases(builder: Any, count: Any, vectors: Any, most: int, emit: Any) -> None:
     """``emit(count, vectors)`` for each number of pixels and vectors of a tile."""
     # A switch over all sizes: each has its accumulators in registers, without a mask for what is not there.
-    cases = [_CASES * one + other for one in range(1, most + 1) for other in range(1, COLUMNS + 1)]
+    cases = [_CASES * one + other for one in range(1, most + 1) for other in range(1, NR_VECTORS + 1)]
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
     emit_choice(builder, case, cases, lambda case: emit(*divmod(case, _CASES)))
 
@@ -89,7 +89,7 @@ def _emit_pixels(builder: Any, rows: int, vectors: int, given: _Pixels, **others
         found = [value for address in addresses for value in _emit_vectors(builder, address, vectors)]
         return [builder.fadd(value, other) for value, other in zip(values, found, strict=True)]
 
-    panel = (given.weights, constant(COLUMNS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
+    panel = (given.weights, constant(NR_VECTORS * _VECTOR_BYTES), constant(_VECTOR_BYTES))
     # Accumulators begin with the bias instead of zeros: an addition less for each.
     start = _emit_vectors(builder, given.bias, vectors) * rows
     sums = emit_sums(builder, Operands(rows, vectors, *panel, given.x, given.x_row, given.depth, **others), start)
@@ -121,7 +121,7 @@ def pixel_tile(
 
     Args:
         builder: of LLVM code.
-        rows: pixels, up to ``ROWS``.
+        rows: pixels, up to ``MR``.
         vectors: how many of a panel are wanted.
         weights: address of a panel's weights for the first channel of x.
         x: address of the first pixel's channels, which are contiguous.
@@ -139,7 +139,7 @@ def pixel_tile(
     """
     given = _Pixels(weights, x, x_row, depth, bias, addend, addend_row, low, high, target, target_row)
     ahead = {"line": line, "line_step": line_step}
-    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
+    _emit_cases(builder, rows, vectors, MR, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
 
 
 @operation(types.none, *[types.intp] * 9, *[types.float32] * 2, *[types.intp] * 8)
@@ -186,7 +186,7 @@ def leading_pixel_tile(
         "line": line,
         "line_step": line_step,
     }
-    _emit_cases(builder, rows, vectors, ROWS, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
+    _emit_cases(builder, rows, vectors, MR, lambda rows, vectors: _emit_pixels(builder, rows, vectors, given, **ahead))
 
 
 _WINDOWS = operation(types.none, *[types.intp] * 10, *[types.float32] * 2, *[types.intp] * 2)
@@ -256,7 +256,7 @@ def image_tile(
     target: Any,
     target_row: Any,
 ) -> None:
-    """As ``window_tile``, of lines of one channel, whose pixels are multiplied with all channels of the panel; up to ``ROWS``."""
+    """As ``window_tile``, of lines of one channel, whose pixels are multiplied with all channels of the panel; up to ``MR``."""
 
     def emit(count: int, vectors: int) -> None:
         walk = _Walk(count, vectors, lines, line_count, offset, step, taps, tap_step)
@@ -265,7 +265,7 @@ def image_tile(
         sums = _emit_windows(builder, walk, weights, bias, read)
         _emit_bounded(builder, sums, vectors, (low, high), target, target_row)
 
-    _emit_cases(builder, count, vectors, ROWS, emit)
+    _emit_cases(builder, count, vectors, MR, emit)
 
 
 NEAR_TAPS, NEAR_STEPS = (3, 5), (1, 2)
@@ -306,7 +306,7 @@ def near_tile(
     is_wide = builder.zext(builder.icmp_signed("==", taps, constant(NEAR_TAPS[1])), taps.type)
     kind = builder.add(builder.mul(is_wide, constant(len(NEAR_STEPS))), builder.sub(step, constant(NEAR_STEPS[0])))
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
-    sizes = [_CASES * one + other for one in range(1, WINDOWS + 1) for other in range(1, COLUMNS + 1)]
+    sizes = [_CASES * one + other for one in range(1, WINDOWS + 1) for other in range(1, NR_VECTORS + 1)]
     cases = [_KINDS * size + kind for size in sizes for kind in range(_KINDS)]
     emit_choice(builder, builder.add(builder.mul(case, constant(_KINDS)), kind), cases, emit)
 
@@ -321,7 +321,7 @@ class _Near(NamedTuple):
 
 
 def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: Any, weights: Any, bias: Any) -> list[Any]:
-    pixel, vectors = COLUMNS * _VECTOR_BYTES, near.vectors
+    pixel, vectors = NR_VECTORS * _VECTOR_BYTES, near.vectors
 
     def line(index: Any, values: list[Any]) -> list[Any]:
         filters, *sums = values
@@ -375,7 +375,7 @@ def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Call
             for value, factor in zip(read(location), factors, strict=True):
                 found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
         # Filters are read from begin to end, whatever taps a line has.
-        filters = builder.add(filters, constant(COLUMNS * _VECTOR_BYTES))
+        filters = builder.add(filters, constant(NR_VECTORS * _VECTOR_BYTES))
         return [filters, *(builder.add(pointer, walk.tap_step) for pointer in pointers), *found]
 
     def line(index: Any, values: list[Any]) -> list[Any]:

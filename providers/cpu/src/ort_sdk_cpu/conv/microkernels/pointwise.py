@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arithmetic import zero_f32
@@ -97,7 +97,7 @@ def _finish_rows(args: Any, stage: int, rows: int, offset: int, left: int) -> No
 @inner
 def brought_bytes(pixels: int, depth: int) -> int:
     """Bytes that are prefetched while so many pixels are multiplied with one panel, at a cache line for each two channels."""
-    return (pixels + ROWS - 1) // ROWS * depth * _LINE // 2
+    return (pixels + MR - 1) // MR * depth * _LINE // 2
 
 
 @inner
@@ -113,7 +113,7 @@ def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
 def _slowness_of(depth: int) -> int:
     """Power of two of channels, in the course of which one pixel is prefetched: so many that those of a tile are."""
     found = 0
-    while depth >> (found + 1) >= ROWS:
+    while depth >> (found + 1) >= MR:
         found += 1
     return found
 
@@ -161,9 +161,9 @@ def multiply_pixels(
     """
     outputs = args.outputs
     left, row_bytes = outputs - panel * PANEL, outputs * 4
-    vectors, blocks = min(COLUMNS, (left + 15) // 16), (depth + _K_BLOCK - 1) // _K_BLOCK
+    vectors, blocks = min(NR_VECTORS, (left + 15) // 16), (depth + _K_BLOCK - 1) // _K_BLOCK
     stage, is_direct = work + (1 + panels_of(outputs)) * _PANEL_BYTES, has_bounds_only(args) and left >= vectors * 16
-    tiles, step = (pixels + ROWS - 1) // ROWS, line_step_of(pixels, depth, ahead_bytes)
+    tiles, step = (pixels + MR - 1) // MR, line_step_of(pixels, depth, ahead_bytes)
     panel_weights = weights + panel * depth * _PANEL_BYTES
     for index in range(tiles):
         # Tiles of nearly equal height instead of full ones and a remainder: a low register tile waits for its loads.

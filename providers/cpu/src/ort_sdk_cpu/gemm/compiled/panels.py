@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.blocking import A_COPY_ROW_BYTES, PANEL_BYTES
-from ort_sdk_cpu.gemm.microkernels.sgemm import COLUMNS, ROWS, packing_tile, tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, packing_tile, tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["NR", "copy_panel", "copy_results", "copy_rows", "multiply_panels", "prefetch_shift", "transpose_panel"]
 
-NR = 16 * COLUMNS
+NR = 16 * NR_VECTORS
 """Columns of a panel."""
 # About the latency of memory, in steps of a copy.
 _ROWS_AHEAD = 12
@@ -77,7 +77,7 @@ def multiply_panels(
     which are not packed, stay in the first cache, and panels, which are, come from the second one in order.
     """
     # Rows are shared evenly: one tile of few rows, which waits for its own sums, costs as much as one of many.
-    tiles = (rows + ROWS - 1) // ROWS
+    tiles = (rows + MR - 1) // MR
     shift = prefetch_shift(tiles)
     for index in range(tiles):
         first = rows * index // tiles

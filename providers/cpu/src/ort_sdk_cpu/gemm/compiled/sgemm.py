@@ -18,7 +18,7 @@ from ort_sdk_cpu.gemm.arguments.blocking import (
     WIDEN_BYTES,
 )
 from ort_sdk_cpu.gemm.arguments.sgemm import Gemm, GemmKN, GemmKNFloat16, GemmNK, GemmNKFloat16, GemvNK, SplitK
-from ort_sdk_cpu.gemm.microkernels.sgemm import ROWS, UNPACKED_ROWS, direct_packing_tile, direct_tile, narrow_tile, tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR, UNPACKED_ROWS, direct_packing_tile, direct_tile, narrow_tile, tile
 from ort_sdk_cpu.gemm.microkernels.sgemv import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
@@ -65,10 +65,10 @@ def _multiply_in_place(
 ) -> None:
     """Up to ``UNPACKED_ROWS`` rows times columns that are read once; ``following`` is what comes ``left`` columns on.
 
-    More than ``ROWS`` rows are two register tiles, of which the second reads what the first one keeps in a panel.
+    More than ``MR`` rows are two register tiles, of which the second reads what the first one keeps in a panel.
     """
     # The second tile finds in the first cache what the first one brought from memory.
-    others, rest, rest_c = rows - ROWS, x + ROWS * x_row, ROWS * ldc
+    others, rest, rest_c = rows - MR, x + MR * x_row, MR * ldc
     for column in range(0, columns, NR):
         # Two panels ahead: into the second cache, as the first one has no room for so many lines that come from memory.
         soon, place, target = column + 2 * NR, b + column * 4, c + column * 4
@@ -186,7 +186,7 @@ def _multiply_transposed(
     following: int,
 ) -> None:
     """Some steps of ``count`` rows of B times all panels of A: transposed results."""
-    tiles, is_copied = (count + ROWS - 1) // ROWS, ldb % _PAGE_BYTES == 0 and rows > NR
+    tiles, is_copied = (count + MR - 1) // MR, ldb % _PAGE_BYTES == 0 and rows > NR
     for index in range(tiles):
         first = count * index // tiles
         height = count * (index + 1) // tiles - first
@@ -227,7 +227,7 @@ def _block_nk(args: GemmNK, batch: int, first_row: int, rows: int, first: int, s
     # One line more than the rows need, so that rows of results do not meet in the same sets of a cache.
     results_row = (rows + NR - 1) // NR * NR * 4 + 64
     own_rows = workspace + TRANSPOSE_BYTES
-    results = own_rows + ROWS * A_COPY_ROW_BYTES
+    results = own_rows + MR * A_COPY_ROW_BYTES
     panels, blocks = results + NC_TRANSPOSED * results_row, (k + KC - 1) // KC
     _pack_a_transposed(a, lda, rows, k, panels, workspace)
     # Transposed results of so many columns stay in a second cache until they are written.
@@ -300,7 +300,7 @@ def gemv_kn(args: GemmKN, thread: int, threads: int) -> None:
 
 @task
 def split_k(args: SplitK, thread: int, threads: int) -> None:
-    """B is (K, N), one matrix; A has up to ``ROWS`` rows: each thread multiplies with some of B's rows. For teams."""
+    """B is (K, N), one matrix; A has up to ``MR`` rows: each thread multiplies with some of B's rows. For teams."""
     k = args.k
     partial_sums(args, k * thread // threads, k * (thread + 1) // threads, args.workspace + thread * args.workspace_stride)
     barrier()
@@ -313,7 +313,7 @@ def split_k(args: SplitK, thread: int, threads: int) -> None:
 @inner
 def _multiply_panel(a: int, lda: int, rows: int, steps: int, panel: int, c: int, ldc: int, is_first: int) -> None:
     """Some rows and steps of A times one panel."""
-    tiles = (rows + ROWS - 1) // ROWS
+    tiles = (rows + MR - 1) // MR
     for index in range(tiles):
         first, stop = rows * index // tiles, rows * (index + 1) // tiles
         x, y = a + first * lda, c + first * ldc

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.blocking import KC, NC_PANELS, TRANSPOSE_BYTES
 from ort_sdk_cpu.gemm.arguments.sgemm_packed import GemmPacked, PackKN, PackNK
-from ort_sdk_cpu.gemm.microkernels.sgemm import ROWS
+from ort_sdk_cpu.gemm.microkernels.sgemm import MR
 from ort_sdk_cpu.gemm.microkernels.sgemm_packed import AHEAD_BYTES, STEP_BYTES, STEPS_AT_ONCE, packed_tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
@@ -24,7 +24,7 @@ __all__ = ["gemm_packed", "pack_kn", "pack_nk"]
 @inner
 def _pack_rows(a: int, lda: int, rows: int, steps: int, groups: int, workspace: int) -> None:
     """Some steps of rows of A, in the groups of their register tiles, one behind the other."""
-    tiles = (rows + ROWS - 1) // ROWS
+    tiles = (rows + MR - 1) // MR
     for index in range(tiles):
         first = rows * index // tiles
         count = rows * (index + 1) // tiles - first
@@ -36,7 +36,7 @@ def _multiply_panel(
     groups: int, rows: int, steps: int, panel: int, following: int, target: int, target_row: int, is_first: int
 ) -> None:
     """Groups of rows times some steps of a panel."""
-    tiles = (rows + ROWS - 1) // ROWS
+    tiles = (rows + MR - 1) // MR
     # Each tile prefetches an equal part of the next panel: memory is busy all the time, and no tile waits for it.
     step = (AHEAD_BYTES // 64 + tiles - 1) // tiles * 64
     brought, most = steps // STEPS_AT_ONCE * step, steps * STEP_BYTES
@@ -115,7 +115,7 @@ def gemm_packed(args: GemmPacked, thread: int, threads: int) -> None:
         for block in range(blocks):
             row = rows * block // blocks
             count = rows * (block + 1) // blocks - row
-            if count <= ROWS:
+            if count <= MR:
                 _one_tile_of_rows(args, batch, first_row + row, count, first, stop, workspace)
             else:
                 _blocks_of_k(args, batch, first_row + row, count, first, stop, workspace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.blocking import SPLIT_K_KC
 from ort_sdk_cpu.gemm.arguments.sgemm import SplitK
-from ort_sdk_cpu.gemm.microkernels.sgemm import spread_tile
+from ort_sdk_cpu.gemm.microkernels.sgemm import strided_tile
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_first
@@ -38,10 +38,10 @@ def partial_sums(args: SplitK, start: int, stop: int, sums: int) -> None:
         steps, is_first = min(SPLIT_K_KC, stop - step), int(step == start)
         x, b = args.a + step * 4, args.b + step * ldb
         for column in range(0, whole, NR):
-            spread_tile(rows, b + column * 4, ldb, x, lda, 4, steps, sums + column * 4, sums_row, is_first)
+            strided_tile(rows, b + column * 4, ldb, x, lda, 4, steps, sums + column * 4, sums_row, is_first)
         if whole < columns:
             copy_panel(b + whole * 4, ldb, steps, columns - whole, panel)
-            spread_tile(rows, panel, NR * 4, x, lda, 4, steps, sums + whole * 4, sums_row, is_first)
+            strided_tile(rows, panel, NR * 4, x, lda, 4, steps, sums + whole * 4, sums_row, is_first)
 
 
 @inner

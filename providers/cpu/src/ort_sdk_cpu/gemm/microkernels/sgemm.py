@@ -1,6 +1,6 @@
 """Micro-kernels of GEMM of float32: a register tile of C stays in registers over all steps along K, as in BLIS.
 
-A tile has ``ROWS`` rows (BLIS's MR) and ``COLUMNS`` vectors of 16 lanes (NR is so many lanes). Each step is an outer product: one
+A tile has ``MR`` rows and ``NR_VECTORS`` vectors of 16 lanes (NR columns). Each step is an outer product: one
 number of each row of A, ``x_row`` bytes apart, broadcast, times the vectors of one row of B.
 """
 
@@ -28,9 +28,9 @@ from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
 
 __all__ = [
-    "COLUMNS",
     "HAS_BROADCAST_OPERAND",
-    "ROWS",
+    "MR",
+    "NR_VECTORS",
     "UNPACKED_ROWS",
     "Element",
     "Operands",
@@ -41,16 +41,16 @@ __all__ = [
     "emit_target",
     "narrow_tile",
     "packing_tile",
-    "spread_tile",
+    "strided_tile",
     "tile",
 ]
 
 # 12 * 2 sums, 2 vectors of B and a broadcast number are 27 of AVX-512's 32 registers; 6 rows of two halves, and 3, are 15 of
 # AVX2's 16.
-ROWS, COLUMNS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
+MR, NR_VECTORS = (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 """Rows of a register tile, and vectors in each."""
 # Two tiles of rows, of which the second finds B in the first cache.
-UNPACKED_ROWS = ROWS * COLUMNS
+UNPACKED_ROWS = MR * NR_VECTORS
 """Rows up to which B is read in place, and not packed."""
 
 _Address = Any
@@ -279,7 +279,7 @@ def tile(
     source_step: Any,
     prefetch_shift: Any,
 ) -> None:
-    """Add the product of up to ``ROWS`` rows of A and ``COLUMNS`` vectors of B to a tile of C, or write it there.
+    """Add the product of up to ``MR`` rows of A and ``NR_VECTORS`` vectors of B to a tile of C, or write it there.
 
     Args:
         builder: of LLVM code.
@@ -299,11 +299,11 @@ def tile(
     """
 
     def emit(case: int) -> None:
-        given = Operands(case, COLUMNS, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
+        given = Operands(case, NR_VECTORS, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
         _emit_tile(builder, given, target, target_row, is_first)
 
     # Code for each number of rows: sums are registers only where their number is known.
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, MR + 1), emit)
 
 
 @_TILE
@@ -329,7 +329,7 @@ def narrow_tile(
         given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
@@ -352,11 +352,11 @@ def direct_tile(
     """
 
     def emit(case: int) -> None:
-        vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
+        vectors = (NR_VECTORS, b, b_step, constant(_VECTOR_BYTES))
         given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
@@ -373,9 +373,9 @@ def direct_packing_tile(
     is_first: Any,
     source: Any,
 ) -> None:
-    """As ``direct_tile``, of ``ROWS`` rows; the vectors are packed to ``copy``, too, for other rows."""
-    vectors = (COLUMNS, b, b_step, constant(_VECTOR_BYTES))
-    given = Operands(ROWS, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
+    """As ``direct_tile``, of ``MR`` rows; the vectors are packed to ``copy``, too, for other rows."""
+    vectors = (NR_VECTORS, b, b_step, constant(_VECTOR_BYTES))
+    given = Operands(MR, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
     _emit_tile(builder, given, target, target_row, is_first)
 
 
@@ -400,15 +400,15 @@ def packing_tile(
 
     def emit(case: int) -> None:
         vectors = (b, b_step, constant(_VECTOR_BYTES))
-        given = Operands(case, COLUMNS, *vectors, x, x_row, count, source, source_step, prefetch_shift, copy=copy)
+        given = Operands(case, NR_VECTORS, *vectors, x, x_row, count, source, source_step, prefetch_shift, copy=copy)
         _emit_tile(builder, given, target, target_row, is_first)
 
     # Rows are shared evenly among tiles, so none of several has fewer than half of the most.
-    emit_choice(builder, rows, range(ROWS // 2, ROWS + 1), emit)
+    emit_choice(builder, rows, range(MR // 2, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
-def spread_tile(
+def strided_tile(
     builder: Any,
     rows: Any,
     b: Any,
@@ -424,7 +424,7 @@ def spread_tile(
     """As ``tile``, of vectors that follow each other, with a row's elements ``x_step`` bytes apart; prefetches nothing."""
 
     def emit(case: int) -> None:
-        given = Operands(case, COLUMNS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
+        given = Operands(case, NR_VECTORS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, MR + 1), emit)

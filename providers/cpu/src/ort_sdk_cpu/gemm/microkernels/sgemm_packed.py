@@ -1,7 +1,7 @@
 """Micro-kernel of GEMM of float32 with both operands packed, as in BLIS.
 
-A panel of B has ``COLUMNS`` vectors for each step along K, one step behind the other; a group of rows of A has one number of each
-row for each step. So a tile reads two streams from their beginnings to their ends: caches see what comes next, the rows need one
+A panel of B has ``NR_VECTORS`` vectors for each step along K, one step behind the other; a group of rows of A has one number of
+each row for each step. So a tile reads two streams from their beginnings to their ends: caches see what comes next, rows need one
 pointer together, and multiply-adds can take their numbers from memory.
 """
 
@@ -17,12 +17,12 @@ from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loo
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import VF32, operation
 
-from .sgemm import COLUMNS, HAS_BROADCAST_OPERAND, ROWS, Element, emit_step, emit_target
+from .sgemm import HAS_BROADCAST_OPERAND, MR, NR_VECTORS, Element, emit_step, emit_target
 
 __all__ = ["AHEAD_BYTES", "STEPS_AT_ONCE", "STEP_BYTES", "packed_tile"]
 
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
-STEP_BYTES = COLUMNS * _LINE_BYTES
+STEP_BYTES = NR_VECTORS * _LINE_BYTES
 """Of a panel, for each step along K."""
 # Both streams need one addition to their pointers for so many steps.
 STEPS_AT_ONCE = 4
@@ -51,7 +51,7 @@ class _Operands(NamedTuple):
 def _step(builder: Any, rows: int, panel: Any, group: Any, step: int, sums: list[Any]) -> list[Any]:
     """Sums after one step."""
     start = step * STEP_BYTES
-    places = [builder.add(panel, constant(start + column * _LINE_BYTES)) for column in range(COLUMNS)]
+    places = [builder.add(panel, constant(start + column * _LINE_BYTES)) for column in range(NR_VECTORS)]
     vectors = [emit_load(builder, place, VF32) for place in places]
     offsets = [group_step * _FLOAT_BYTES for group_step in range(step * rows, (step + 1) * rows)]
     elements = [
@@ -73,7 +73,7 @@ def _prefetch(builder: Any, ahead: Any, ahead_step: Any) -> None:
 
 def _emit_sums(builder: Any, given: _Operands) -> list[Any]:
     """LLVM code of the tile's sums, row by row."""
-    rows, size = given.rows, given.rows * COLUMNS
+    rows, size = given.rows, given.rows * NR_VECTORS
     # Few rows have too few sums to keep both units busy: steps take turns with several sets of them.
     parts = max(1, min(STEPS_AT_ONCE, _SUMS_AT_ONCE // size))
 
@@ -113,7 +113,7 @@ def packed_tile(
     ahead: Any,
     ahead_step: Any,
 ) -> None:
-    """Add the product of a group of up to ``ROWS`` rows and a panel to a target, or write it there.
+    """Add the product of a group of up to ``MR`` rows and a panel to a target, or write it there.
 
     Args:
         builder: of LLVM code.
@@ -130,6 +130,6 @@ def packed_tile(
 
     def emit(case: int) -> None:
         given = _Operands(case, panel, group, count, ahead, ahead_step)
-        emit_target(builder, (case, COLUMNS), target, target_row, is_first, lambda: _emit_sums(builder, given))
+        emit_target(builder, (case, NR_VECTORS), target, target_row, is_first, lambda: _emit_sums(builder, given))
 
-    emit_choice(builder, rows, range(1, ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, MR + 1), emit)

@@ -82,6 +82,7 @@ def quantize_limbs(args: Activations, thread: int, threads: int) -> None:
     """``quantize_row_to_limbs`` of each row; ``x_stride`` bytes from line to line, of which a row has ``LINES``."""
     rows, k, x_stride = args.rows, args.k, args.x_stride
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        # Scales and sums of a row are whole vectors apart, so that threads do not share cache lines of them.
         offset = row * args.block_stride
         quantize_row_to_limbs(
             args.x + row * k * 4,

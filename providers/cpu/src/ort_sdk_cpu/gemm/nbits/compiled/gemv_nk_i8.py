@@ -38,6 +38,7 @@ def _zero_points(bits: int) -> Any:
 
     @inner
     def zero_points(address: int, first: int, count: int, kind: int) -> Any:
+        # The operator's default.
         if kind == 0:
             return splat_f32(half)
         if kind == 2:

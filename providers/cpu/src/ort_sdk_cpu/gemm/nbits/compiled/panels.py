@@ -81,6 +81,7 @@ def maker_of_columns(bits: int, fill: Any, finish: Any, *, takes_turns: bool = F
 
     The next blocks' bytes are asked for in the order in which they lie; if strips take turns, ``fill`` asks for them.
     """
+    # Bound here: in compiled code they are constants.
     scales_of, planes = scales_of_columns(bits), 8 // bits
     pairs = 2 * planes
 

@@ -38,6 +38,7 @@ def _tile(
 ) -> None:
     """A strip's 64 * planes rows from the first on, or what there is of them; ``count`` times 4 bytes of each column."""
     for group in range(16):
+        # The last row stands for those missing, which nobody reads.
         row = first + group * 4 * planes
         merge(source + min(row, rows - 1) * stride, stride, rows - row, flip, work + group * 64)
     for position in range(planes):

@@ -68,6 +68,7 @@ class _Strips:
 
     def __init__(self, bits: int) -> None:
         self.bits, self.planes = bits, 8 // bits
+        # All columns of a strip in registers: 16 bytes to a vector for each position in a byte.
         self.count = _QUARTERS * self.planes
         self.sums = Vector(f"{self.element}[{self.count}]", ir.ArrayType(self.element, self.count))
         self.floats = Vector(f"f32x16[{self.count}]", ir.ArrayType(VF32, self.count))

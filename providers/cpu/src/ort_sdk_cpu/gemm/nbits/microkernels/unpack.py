@@ -61,6 +61,7 @@ def _interleave(bits: int) -> Any:
         places = [row_address(builder, address, stride, row, rows) for row in range(4)]
         flips = splat(builder, flip)
         loaded = [emit_load(builder, place, VI32) for place in places]
+        # Four rows of K come to a lane, as int8 dot products take them.
         quarters = emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))
         vectors = [codes for value in quarters for codes in unpacked(builder, value, bits, flips)]
         for index, codes in enumerate(vectors):
