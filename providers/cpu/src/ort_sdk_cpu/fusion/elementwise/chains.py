@@ -29,9 +29,9 @@ def fused_chains(program: FusibleProgram) -> StepFusion:
 
 def _fused(group: Group, program: FusibleProgram) -> FusedSteps:
     if program.shapes_vary:
-        from .dynamic_shapes import VaryingChain
+        from .dynamic_shapes import DynamicChain
 
-        return FusedSteps(group.positions, VaryingChain(group), group.inputs, group.outputs)
+        return FusedSteps(group.positions, DynamicChain(group), group.inputs, group.outputs)
     from ort_sdk_cpu.kernel.task_writer import threads_for
 
     from .kernel import ChainKernel, JoinableKernel

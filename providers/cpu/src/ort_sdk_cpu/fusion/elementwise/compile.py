@@ -11,7 +11,7 @@ from ort_sdk_cpu.jit.code_store import code_address, is_kept
 from ort_sdk_cpu.jit.digests import short_digest
 from ort_sdk_cpu.jit.task import compiler_environment
 
-from .ir import Chain, written
+from .ir import Chain, emit
 
 __all__ = ["address_of", "is_compiled"]
 
@@ -26,7 +26,7 @@ def is_compiled(chain: Chain) -> bool:
 def address_of(chain: Chain) -> int:
     """Address of a chain's code, for ``jit.task.TaskCall``; compiled if it is not there. Thread-safe."""
     symbol = _symbol(chain)
-    if not is_kept(symbol) and written(chain)[1]:
+    if not is_kept(symbol) and emit(chain)[1]:
         from .math_library import vector_functions
 
         # They may have to be compiled, too: while the folder's lock is not held, which is not to be had twice.
@@ -51,7 +51,7 @@ def _compiled(chain: Chain, symbol: str) -> bytes:
 
     from .math_library import vector_functions
 
-    text, functions = written(chain)
+    text, functions = emit(chain)
     machine = target_machine(OPTIMIZATION_LEVEL)
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
     module = parsed(header + text.replace("SYMBOL", symbol))

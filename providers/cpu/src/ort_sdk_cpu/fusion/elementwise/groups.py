@@ -1,4 +1,4 @@
-"""Which steps of a program become one: element-wise ones of the same shape, joined along the values between them."""
+"""Which steps of a program are fused: element-wise ones of the same shape, along the values between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .ir import Chain, ChainStep
 from .rules import rule_name, rule_of
-from .types import LETTERS
+from .types import TYPE_CODES
 
 __all__ = ["Group", "groups_of"]
 
@@ -31,7 +31,7 @@ _EXPONENTS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Steps that become one."""
+    """Steps that are fused into one chain."""
 
     positions: tuple[int, ...]
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Group:
     """Numbers of values of the program."""
     chain: Chain
     cost: int
-    """Work per element, in sums."""
+    """Work per element, in additions."""
 
     @property
     def is_small_step(self) -> bool:
@@ -49,8 +49,8 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Growing:
-    """A group that further steps may join."""
+class _GrowingGroup:
+    """A group that further steps may be fused into."""
 
     shape: tuple[int, ...]
     positions: list[int]
@@ -71,12 +71,12 @@ class _Finder:
     def __init__(self, program: FusibleProgram) -> None:
         self._program = program
         self._operations = {position: _operation(step, program) for position, step in program.steps.items()}
-        self._maker: dict[int, _Growing] = {}
+        self._maker: dict[int, _GrowingGroup] = {}
         """Value → the group that makes it."""
 
-    def grown(self) -> list[_Growing]:
+    def grown(self) -> list[_GrowingGroup]:
         """Groups, each step in the one it can join."""
-        groups: dict[int, _Growing] = {}
+        groups: dict[int, _GrowingGroup] = {}
         for position, step in self._program.steps.items():
             if self._operations[position] is None:
                 continue
@@ -89,36 +89,36 @@ class _Finder:
             self._maker.update(dict.fromkeys(joined.made, joined))
         return list(groups.values())
 
-    def _alone(self, position: int, step: FusibleStep) -> _Growing:
+    def _alone(self, position: int, step: FusibleStep) -> _GrowingGroup:
         output = step.outputs[0]
         inputs = dict.fromkeys(index for index in step.inputs if index)
         readers = set(self._program.readers.get(output, ()))
-        return _Growing(self._program.values[output].shape, [position], inputs, {output}, readers)
+        return _GrowingGroup(self._program.values[output].shape, [position], inputs, {output}, readers)
 
-    def _makers(self, step: FusibleStep) -> list[_Growing]:
+    def _makers(self, step: FusibleStep) -> list[_GrowingGroup]:
         """Groups that make a step's inputs, each once."""
         found = {id(maker): maker for index in step.inputs if (maker := self._maker.get(index)) is not None}
         return list(found.values())
 
-    def finished(self, growing: _Growing) -> Group:
+    def finished(self, growing: _GrowingGroup) -> Group:
         """The group as a chain."""
         program, positions = self._program, growing.positions
         inputs = list(growing.inputs)
         made = [program.steps[position].outputs[0] for position in positions]
-        number = {index: place for place, index in enumerate((*inputs, *made))}
+        numbers = {index: number for number, index in enumerate((*inputs, *made))}
         steps, cost = [], 1
         for position in positions:
             operation = self._operations[position]
             assert operation is not None  # noqa: S101 - only such steps are in groups
-            steps.append(ChainStep(operation, tuple(number.get(index, -1) for index in program.steps[position].inputs)))
+            steps.append(ChainStep(operation, tuple(numbers.get(index, -1) for index in program.steps[position].inputs)))
             cost += rule_of(operation.op_type).cost
         outputs = [index for index in made if not growing.readers.isdisjoint(program.readers.get(index, ()))]
-        types = "".join(_letter(program.values[index]) or "" for index in inputs)
-        chain = Chain(types, tuple(steps), tuple(number[index] for index in outputs))
+        types = "".join(_type_code(program.values[index]) or "" for index in inputs)
+        chain = Chain(types, tuple(steps), tuple(numbers[index] for index in outputs))
         return Group(tuple(positions), growing.shape, tuple(inputs), tuple(outputs), chain, cost)
 
 
-def _can_join(group: _Growing, step: _Growing, position: int) -> bool:
+def _can_join(group: _GrowingGroup, step: _GrowingGroup, position: int) -> bool:
     """Whether nothing outside reads a value of the group before the step at ``position``, its last, has run."""
     return (
         group.shape == step.shape
@@ -128,7 +128,7 @@ def _can_join(group: _Growing, step: _Growing, position: int) -> bool:
     )
 
 
-def _joined(group: _Growing, step: _Growing) -> _Growing:
+def _joined(group: _GrowingGroup, step: _GrowingGroup) -> _GrowingGroup:
     """One group of both; the step's values are read by later steps only."""
     group.positions = sorted((*group.positions, *step.positions))
     group.made |= step.made
@@ -139,10 +139,10 @@ def _joined(group: _Growing, step: _Growing) -> _Growing:
     return group
 
 
-def _letter(value: ProgramValue | None) -> str | None:
-    """Of a value's type; None where chains have no such type, or the processor no instruction for it."""
-    letter = None if value is None or value.element_type is None else LETTERS.get(value.element_type)
-    return None if letter == "h" and instruction_set() < InstructionSet.AVX2 else letter
+def _type_code(value: ProgramValue | None) -> str | None:
+    """Code of a value's type; None where chains have no such type, or the processor no instruction for it."""
+    code = None if value is None or value.element_type is None else TYPE_CODES.get(value.element_type)
+    return None if code == "h" and instruction_set() < InstructionSet.AVX2 else code
 
 
 def _operation(step: FusibleStep, program: FusibleProgram) -> ElementOperation | None:
@@ -151,20 +151,20 @@ def _operation(step: FusibleStep, program: FusibleProgram) -> ElementOperation |
     if operation is None or len(step.outputs) != 1 or not step.outputs[0] or not step.inputs or not step.inputs[0]:
         return None
     output = program.values.get(step.outputs[0])
-    inputs = [_letter(program.values.get(index)) if index else "" for index in step.inputs]
-    result = _letter(output)
+    inputs = [_type_code(program.values.get(index)) if index else "" for index in step.inputs]
+    result = _type_code(output)
     if output is None or result is None or None in inputs or not _has_loops(output.shape):
         return None
-    letters = [letter or "" for letter in inputs]
-    name = rule_name(operation.op_type, letters[0], result)
-    if name is None or not _suits(rule_of(name).inputs, letters):
+    codes = [code or "" for code in inputs]
+    name = rule_name(operation.op_type, codes[0], result)
+    if name is None or not _suits(rule_of(name).inputs, codes):
         return None
     return _power(operation, step.inputs, program) if operation.op_type == "Pow" else replace(operation, op_type=name)
 
 
-def _suits(wanted: str, letters: Sequence[str]) -> bool:
-    """Whether inputs have the types a rule wants; the last one goes for all that follow. Absent ones have none."""
-    return all(letter in {"", wanted[min(place, len(wanted) - 1)]} for place, letter in enumerate(letters))
+def _suits(wanted: str, codes: Sequence[str]) -> bool:
+    """Whether inputs have the types of a rule, the last of which is that of all further ones. Absent ones have none."""
+    return all(code in {"", wanted[min(index, len(wanted) - 1)]} for index, code in enumerate(codes))
 
 
 def _power(operation: ElementOperation, inputs: Sequence[int], program: FusibleProgram) -> ElementOperation | None:

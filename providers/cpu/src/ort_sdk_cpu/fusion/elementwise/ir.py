@@ -1,8 +1,8 @@
-"""A chain of operators as text of LLVM's language: one function for all sizes, broadcasts and layouts.
+"""A chain of element-wise operators as LLVM IR: one function for all sizes, broadcasts and layouts.
 
-The function is ``chain(places, places, record, part, parts)``, called like a task. Its record holds, as words of 8 bytes,
-``HEADER_WORDS`` sizes and then for each input and output ``OPERAND_WORDS``: its address, the bytes between its elements along the
-outer dimensions, and between those along the inner one, which is the size of an element or 0.
+The function is ``chain(results, second, record, thread, threads)``, called like a task. Its record holds, as words of 8 bytes,
+``HEADER_WORDS`` sizes and then for each input and output ``OPERAND_WORDS``: its address, its strides in bytes along the outer
+dimensions, and along the inner one, which is the size of an element, or 0 where it is broadcast.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from .rules import rule_of
 from .rules_float import BOOL, FLOAT, FunctionBody
 from .types import ELEMENTS, LANES
 
-__all__ = ["HEADER_WORDS", "OPERAND_WORDS", "Chain", "ChainStep", "written"]
+__all__ = ["HEADER_WORDS", "OPERAND_WORDS", "Chain", "ChainStep", "emit"]
 
 HEADER_WORDS = 3 + OUTER_DIMENSIONS
-"""Rows, elements of a row, elements of a piece, pieces of a row, and the sizes of the outer dimensions but the first."""
+"""Rows, elements of a row, elements of a block, blocks of a row, and the sizes of the outer dimensions but the first."""
 OPERAND_WORDS = 2 + OUTER_DIMENSIONS
 
-MAX_DOUBLED = 48
-"""Steps up to which whole vectors have code of their own, without masks."""
+MAX_UNMASKED = 48
+"""Steps up to which whole vectors have code of their own, without masks: longer chains have one body, with
+masks, which compiles in half the time."""
 
 _LANE_NUMBERS = "<16 x i64> <" + ", ".join(f"i64 {lane}" for lane in range(LANES)) + ">"
 
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """One operation, on values numbered: the inputs, then the results of the steps."""
+    """One operation on values by number: the inputs, then the results of the steps."""
 
     operation: ElementOperation
     """Under the name of its rule."""
@@ -41,10 +42,10 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operations on elements."""
+    """Operations on elements, the key of compiled code."""
 
     inputs: str
-    """Letter of each input's type."""
+    """Code of each input's type; see ``types``."""
     steps: tuple[ChainStep, ...]
     outputs: tuple[int, ...]
     """Numbers of the values written."""
@@ -60,8 +61,8 @@ class Chain:
         return self.inputs[value] if value < count else rule_of(self.steps[value - count].operation.op_type).output
 
 
-def written(chain: Chain) -> tuple[str, set[str]]:
-    """The text, with ``SYMBOL`` for the function's name, and the vector functions it calls."""
+def emit(chain: Chain) -> tuple[str, set[str]]:
+    """The IR, with ``SYMBOL`` for the function's name, and the vector functions that it calls."""
     writer = _Writer(chain)
     writer.write()
     body = writer.body
@@ -70,7 +71,7 @@ def written(chain: Chain) -> tuple[str, set[str]]:
     lines = "\n  ".join(body.lines)
     text = f"""{chr(10).join(declared)}
 {_MASKED_DECLARATIONS}
-define i32 @SYMBOL(ptr %places, ptr %second, i64 %record, i64 %part, i64 %parts) #0 {{
+define i32 @SYMBOL(ptr %results, ptr %second, i64 %record, i64 %thread, i64 %threads) #0 {{
 entry:
   {lines}
 }}
@@ -98,20 +99,20 @@ class _Writer:
         value, line = self.body.value, self.body.line
         buffers = [value(f"alloca {ELEMENTS[kind].stored}, align 64") for kind in self._chain.inputs]
         line("%words = inttoptr i64 %record to ptr")
-        rows, inner, piece, pieces, *sizes = (self._word(position) for position in range(HEADER_WORDS))
-        units = value(f"mul i64 {rows}, {pieces}")
-        start = value(f"sdiv i64 {value(f'mul i64 {units}, %part')}, %parts")
-        line("%next_part = add i64 %part, 1")
-        stop = value(f"sdiv i64 {value(f'mul i64 {units}, %next_part')}, %parts")
+        rows, inner, block, blocks, *sizes = (self._word(position) for position in range(HEADER_WORDS))
+        units = value(f"mul i64 {rows}, {blocks}")
+        start = value(f"sdiv i64 {value(f'mul i64 {units}, %thread')}, %threads")
+        line("%next_thread = add i64 %thread, 1")
+        stop = value(f"sdiv i64 {value(f'mul i64 {units}, %next_thread')}, %threads")
         line("br label %head")
         line("head:")
         line(f"%unit = phi i64 [ {start}, %entry ], [ %next_unit, %done ]")
         line(f"br i1 {value(f'icmp slt i64 %unit, {stop}')}, label %unit_body, label %exit")
         line("unit_body:")
-        row = value(f"sdiv i64 %unit, {pieces}")
-        begin = value(f"mul i64 {value(f'srem i64 %unit, {pieces}')}, {piece}")
+        row = value(f"sdiv i64 %unit, {blocks}")
+        begin = value(f"mul i64 {value(f'srem i64 %unit, {blocks}')}, {block}")
         left = value(f"sub i64 {inner}, {begin}")
-        count = value(f"select i1 {value(f'icmp slt i64 {left}, {piece}')}, i64 {left}, i64 {piece}")
+        count = value(f"select i1 {value(f'icmp slt i64 {left}, {block}')}, i64 {left}, i64 {block}")
         indices: list[str] = []
         for size in reversed(sizes):
             indices.insert(0, value(f"srem i64 {row}, {size}"))
@@ -131,7 +132,7 @@ class _Writer:
         return self.body.value(f"load {type_}, ptr {address}")
 
     def _point(self, operand: int, indices: Sequence[str], begin: str, buffers: Sequence[str]) -> None:
-        """Where an operand's elements of this piece begin; a single one is spread over a vector that the whole row reads."""
+        """Where an operand's elements of this block begin; a broadcast one is repeated in a vector that the whole row reads."""
         value = self.body.value
         first = HEADER_WORDS + OPERAND_WORDS * operand
         step = self._word(first + OPERAND_WORDS - 1)
@@ -156,25 +157,25 @@ class _Writer:
 
     def _loops(self, count: str) -> None:
         value, line = self.body.value, self.body.line
-        whole = value(f"and i64 {count}, -{LANES}") if len(self._chain.steps) <= MAX_DOUBLED else "0"
+        whole = value(f"and i64 {count}, -{LANES}") if len(self._chain.steps) <= MAX_UNMASKED else "0"
         line("br label %whole")
         line("whole:")
         line("%index = phi i64 [ 0, %unit_body ], [ %next_index, %whole_body ]")
-        line(f"br i1 {value(f'icmp slt i64 %index, {whole}')}, label %whole_body, label %rest")
+        line(f"br i1 {value(f'icmp slt i64 %index, {whole}')}, label %whole_body, label %tail")
         line("whole_body:")
         self._vector("%index", "")
         line(f"%next_index = add i64 %index, {LANES}")
         line("br label %whole")
-        line("rest:")
-        line(f"%rest_index = phi i64 [ {whole}, %whole ], [ %next_rest, %rest_body ]")
-        line(f"br i1 {value(f'icmp slt i64 %rest_index, {count}')}, label %rest_body, label %done")
-        line("rest_body:")
-        left = value(f"sub i64 {count}, %rest_index")
+        line("tail:")
+        line(f"%tail_index = phi i64 [ {whole}, %whole ], [ %next_tail, %tail_body ]")
+        line(f"br i1 {value(f'icmp slt i64 %tail_index, {count}')}, label %tail_body, label %done")
+        line("tail_body:")
+        left = value(f"sub i64 {count}, %tail_index")
         inserted = value(f"insertelement <16 x i64> poison, i64 {left}, i32 0")
         spread = value(f"shufflevector <16 x i64> {inserted}, <16 x i64> poison, <16 x i32> zeroinitializer")
-        self._vector("%rest_index", value(f"icmp slt {_LANE_NUMBERS}, {spread}"))
-        line(f"%next_rest = add i64 %rest_index, {LANES}")
-        line("br label %rest")
+        self._vector("%tail_index", value(f"icmp slt {_LANE_NUMBERS}, {spread}"))
+        line(f"%next_tail = add i64 %tail_index, {LANES}")
+        line("br label %tail")
 
     def _vector(self, index: str, mask: str) -> None:
         """One vector of every operand."""

@@ -1,4 +1,4 @@
-"""Kernels of chains."""
+"""Kernels of chains on arrays of known shapes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .types import ELEMENTS, LANES
 
 __all__ = ["ChainKernel", "JoinableKernel"]
 
-PIECE = 1 << 12
-"""Elements of a row that one thread computes at a time."""
+BLOCK = 1 << 12
+"""Elements of a row that one thread computes at a time: rows that are few and long are work for all threads."""
 
 
 class ChainKernel:
@@ -47,7 +47,7 @@ class ChainKernel:
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots and writes into the outputs' arrays."""
-        operands, loops = self._lying(inputs, outputs)
+        operands, loops = self._operands(inputs, outputs)
         run = self._call(operands, loops)
         if all(operand.is_fixed for operand in operands):
             read, written = operands[: len(inputs)], operands[len(inputs) :]
@@ -60,12 +60,12 @@ class ChainKernel:
         """The same where it is nothing but compiled code, and rows are long enough for it; else None."""
         if not all(slot.is_fixed for slot in (*inputs, *outputs)):
             return None
-        operands, loops = self._lying(inputs, outputs)
+        operands, loops = self._operands(inputs, outputs)
         is_worth_it = loops.sizes[-1] >= LANES or math.prod(loops.sizes[:-1]) <= LANES
         return self._call(operands, loops) if is_worth_it and all(operand.stays for operand in operands) else None
 
-    def _lying(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> tuple[list[_Operand], Loops]:
-        """Inputs and outputs, and the loops over them as they lie."""
+    def _operands(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> tuple[list[_Operand], Loops]:
+        """Inputs and outputs, and the loops over them in memory order."""
         chain, shape = self._group.chain, self._group.shape
         order = memory_order(outputs[0].array) if outputs[0].is_fixed else tuple(range(len(shape)))
         dtypes = [ELEMENTS[kind].dtype for kind in chain.inputs + chain.output_types]
@@ -78,8 +78,8 @@ class ChainKernel:
     def _call(self, operands: Sequence[_Operand], loops: Loops) -> Callable[[], Any]:
         chain = self._group.chain
         call = TaskCall.at(address_of(chain), _arguments(loops), self._threads, declaration_of_chain(chain))
-        for place, operand in enumerate(operands):
-            operand.attach(call, HEADER_WORDS + OPERAND_WORDS * place)
+        for number, operand in enumerate(operands):
+            operand.attach(call, HEADER_WORDS + OPERAND_WORDS * number)
         if all(operand.is_fixed for operand in operands):
             return call.kept(*operands)
 
@@ -90,7 +90,7 @@ class ChainKernel:
 
 
 class JoinableKernel:
-    """One step, as a chain where that is a call that others can be joined with.
+    """One step, as a chain where that is a call that others can be joined with; else as its own kernel.
 
     Args:
         chain: computes it.
@@ -113,28 +113,28 @@ class JoinableKernel:
 
 def _arguments(loops: Loops) -> tuple[int, ...]:
     *outer, inner = loops.sizes
-    header = (math.prod(outer), inner, PIECE, -(-inner // PIECE), *outer[1:])
+    header = (math.prod(outer), inner, BLOCK, -(-inner // BLOCK), *outer[1:])
     return (*header, *(word for strides in loops.strides for word in (0, *strides)))
 
 
 def _moving_call(inputs: Sequence[_Operand], run: Callable[[], Any], outputs: Sequence[_Operand]) -> Callable[[], Any]:
-    """The call where some arrays are others each time."""
+    """The call where some arrays change from run to run."""
     written = [output for output in outputs if not output.stays]
 
     def call() -> None:
         held = [operand.read() for operand in inputs]
         for output in written:
-            output.aim()
+            output.point()
         run()
         for output in written:
-            output.deliver()
+            output.copy_out()
         held.clear()
 
     return call
 
 
 class _Operand:
-    """One input or output of a chain, and how its elements lie.
+    """One input or output of a chain, and its strides.
 
     Args:
         slot: where it is.
@@ -149,7 +149,7 @@ class _Operand:
     ) -> None:
         self._slot = slot
         self._staged: HostArray | None = None
-        """A copy that lies as the kernel needs it."""
+        """A copy in the layout that the kernel needs."""
         # Arrays of slots that are not fixed are row-major, or made so.
         own_strides = slot.array.strides if slot.is_fixed else np.empty(own_shape, dtype).strides
         along = strides_over(shape, own_shape, own_strides)
@@ -160,10 +160,12 @@ class _Operand:
 
     def _stage(self, own_shape: tuple[int, ...], dtype: np.dtype[Any], order: Sequence[int]) -> None:
         padded = (*[1] * (len(order) - len(own_shape)), *own_shape)
-        lying = np.empty(tuple(padded[axis] for axis in order), dtype)
-        self._staged = lying.transpose(np.argsort(order)).reshape(own_shape)
-        self.strides = tuple(0 if size == 1 else stride for size, stride in zip(lying.shape, lying.strides, strict=True))
-        self._lying = lying
+        contiguous = np.empty(tuple(padded[axis] for axis in order), dtype)
+        self._staged = contiguous.transpose(np.argsort(order)).reshape(own_shape)
+        self.strides = tuple(
+            0 if size == 1 else stride for size, stride in zip(contiguous.shape, contiguous.strides, strict=True)
+        )
+        self._contiguous = contiguous
 
     @property
     def is_fixed(self) -> bool:
@@ -176,25 +178,25 @@ class _Operand:
         return self._slot.is_fixed and self._staged is None
 
     def copied_in(self) -> Callable[[], Any]:
-        """A call that takes the elements of an input's array, which is the same each time."""
+        """A call that copies an input's array, which is the same each time, to the staged copy."""
         staged, array = self._staged, self._slot.array
         return CopyWriter(lambda: [] if staged is None else [(staged, array)]).fixed()
 
     def copied_out(self) -> Callable[[], Any]:
-        """A call that brings what was computed to an output's array, which is the same each time."""
+        """A call that copies the staged output to its array, which is the same each time."""
         staged, array = self._staged, self._slot.array
         return CopyWriter(lambda: [] if staged is None else [(array, staged)]).fixed()
 
     def attach(self, call: TaskCall, position: int) -> None:
-        """Tell a call where it is: at ``position`` of its arguments."""
+        """Point argument ``position`` of a call at it."""
         self._call, self._position = call, position
         if self._staged is not None:
-            call.point(position, self._lying)
+            call.point(position, self._contiguous)
         elif self._slot.is_fixed:
             call.point(position, self._slot.array)
 
     def read(self) -> HostArray:
-        """Take an input's array; returns what has to stay alive until the call is done."""
+        """Point the call at an input's array; returns what has to stay alive until the call is done."""
         array: HostArray = self._slot.array
         if self._staged is not None:
             copy_elements(self._staged, array)
@@ -204,12 +206,12 @@ class _Operand:
         self._call.point(self._position, array)
         return array
 
-    def aim(self) -> None:
-        """Take an output's array."""
+    def point(self) -> None:
+        """Point the call at an output's array."""
         if self._staged is None:
             self._call.point(self._position, self._slot.array)
 
-    def deliver(self) -> None:
-        """Bring what was computed to where it belongs."""
+    def copy_out(self) -> None:
+        """Copy a staged output to its array."""
         if self._staged is not None:
             copy_elements(self._slot.array, self._staged)

@@ -17,20 +17,20 @@ def rule_name(op_type: str, inputs: str, output: str) -> str | None:
 
     Args:
         op_type: the operator.
-        inputs: letters of its inputs' types.
-        output: letter of its output's.
+        inputs: codes of its inputs' types.
+        output: code of its output's.
     """
     if op_type == "Cast":
         name = f"Cast.{inputs[0]}{output}"
     else:
-        plain, letter = FLOAT_RULES.get(op_type), inputs[0] if op_type in _OF_INPUTS else output
+        plain, code = FLOAT_RULES.get(op_type), inputs[0] if op_type in _OF_INPUTS else output
         own = "" if plain is None else plain.inputs[0] if op_type in _OF_INPUTS else plain.output
-        name = op_type if letter == own else f"{op_type}.{letter}"
+        name = op_type if code == own else f"{op_type}.{code}"
     return name if name in _rules_with(name) else None
 
 
 def rule_of(name: str) -> Rule:
-    """How it is computed: the operator on float32, or truth values where it is logic; with letters, on other types."""
+    """How it is computed: the operator on float32, or truth values where it is logic; with codes, on other types."""
     return _rules_with(name)[name]
 
 

@@ -46,9 +46,9 @@ class FunctionBody:
         self.functions.add(function)
         return self.value(f"call {FLOAT} @vector_{function}({FLOAT} {x})")
 
-    def intrinsic(self, name: str, *values: str, letter: str = "f") -> str:
+    def intrinsic(self, name: str, *values: str, code: str = "f") -> str:
         """Call one of LLVM's functions of vectors of floats."""
-        vector, suffix = ELEMENTS[letter].vector, ELEMENTS[letter].suffix
+        vector, suffix = ELEMENTS[code].vector, ELEMENTS[code].suffix
         self.intrinsics.add((vector, f"llvm.{name}.{suffix}", ", ".join([vector] * len(values))))
         return self.value(f"call {vector} @llvm.{name}.{suffix}({', '.join(f'{vector} {value}' for value in values)})")
 
@@ -79,7 +79,7 @@ def _binary(operation: str) -> Rule:
     return Rule(lambda body, _, values: body.value(f"{operation} {FLOAT} {values[0]}, {values[1]}"), "ff")
 
 
-def fold(combine: Callable[[FunctionBody, str, str], str], letter: str = "f") -> Rule:
+def fold(combine: Callable[[FunctionBody, str, str], str], code: str = "f") -> Rule:
     """An operator of any number of inputs of a type, combined from left to right."""
 
     def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ def fold(combine: Callable[[FunctionBody, str, str], str], letter: str = "f") ->
             result = combine(body, result, value)
         return result
 
-    return Rule(emit, letter, letter)
+    return Rule(emit, code, code)
 
 
 def _intrinsic(name: str, cost: int = 1) -> Rule:

@@ -17,35 +17,33 @@ _COMPARISONS = {"Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": 
 _WIDE = "<16 x double>"
 
 
-def _binary(operation: str, letter: str, cost: int = 1) -> Rule:
-    vector = ELEMENTS[letter].vector
-    return Rule(
-        lambda body, _, values: body.value(f"{operation} {vector} {values[0]}, {values[1]}"), letter * 2, letter, cost=cost
-    )
+def _binary(operation: str, code: str, cost: int = 1) -> Rule:
+    vector = ELEMENTS[code].vector
+    return Rule(lambda body, _, values: body.value(f"{operation} {vector} {values[0]}, {values[1]}"), code * 2, code, cost=cost)
 
 
-def _less(letter: str) -> str:
+def _less(code: str) -> str:
     """The comparison whether x is below y."""
-    if letter == "d":
+    if code == "d":
         return "fcmp olt"
-    return "icmp slt" if letter in SIGNED else "icmp ult"
+    return "icmp slt" if code in SIGNED else "icmp ult"
 
 
-def _bounding(letter: str, *, largest: bool) -> Any:
-    vector = ELEMENTS[letter].vector
+def _bounding(code: str, *, largest: bool) -> Any:
+    vector = ELEMENTS[code].vector
 
     def combine(body: FunctionBody, x: str, y: str) -> str:
-        if letter == "d":
-            return body.intrinsic("maximum" if largest else "minimum", x, y, letter=letter)
-        is_less = body.value(f"{_less(letter)} {vector} {x}, {y}")
+        if code == "d":
+            return body.intrinsic("maximum" if largest else "minimum", x, y, code=code)
+        is_less = body.value(f"{_less(code)} {vector} {x}, {y}")
         first, second = (y, x) if largest else (x, y)
         return body.value(f"select <16 x i1> {is_less}, {vector} {first}, {vector} {second}")
 
     return combine
 
 
-def _clip(letter: str) -> Rule:
-    raise_to, lower_to = _bounding(letter, largest=True), _bounding(letter, largest=False)
+def _clip(code: str) -> Rule:
+    raise_to, lower_to = _bounding(code, largest=True), _bounding(code, largest=False)
 
     def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
         x, low, high = (*values, "", "")[:3]
@@ -53,21 +51,21 @@ def _clip(letter: str) -> Rule:
         result: str = lower_to(body, raised, high) if high else raised
         return result
 
-    return Rule(emit, letter, letter)
+    return Rule(emit, code, code)
 
 
-def _quotient(letter: str) -> Emit:
+def _quotient(code: str) -> Emit:
     """Truncated quotients; by 0 they are 0, as NumPy's, and the least number by -1 is itself."""
-    vector = ELEMENTS[letter].vector
+    vector = ELEMENTS[code].vector
 
     def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
         x, y = values[:2]
         is_zero = body.value(f"icmp eq {vector} {y}, zeroinitializer")
-        is_minus = body.value(f"icmp eq {vector} {y}, splat ({ELEMENTS[letter].scalar} -1)")
+        is_minus = body.value(f"icmp eq {vector} {y}, splat ({ELEMENTS[code].scalar} -1)")
         special = body.value(f"or <16 x i1> {is_zero}, {is_minus}")
-        one = f"splat ({ELEMENTS[letter].scalar} 1)"
+        one = f"splat ({ELEMENTS[code].scalar} 1)"
         safe = body.value(f"select <16 x i1> {special}, {vector} {one}, {vector} {y}")
-        quotient = _wide_quotient(body, x, safe) if letter == "i" else body.value(f"sdiv {vector} {x}, {safe}")
+        quotient = _wide_quotient(body, x, safe) if code == "i" else body.value(f"sdiv {vector} {x}, {safe}")
         negated = body.value(f"sub {vector} zeroinitializer, {x}")
         signed = body.value(f"select <16 x i1> {is_minus}, {vector} {negated}, {vector} {quotient}")
         return body.value(f"select <16 x i1> {is_zero}, {vector} zeroinitializer, {vector} {signed}")
@@ -82,54 +80,54 @@ def _wide_quotient(body: FunctionBody, x: str, y: str) -> str:
     return body.value(f"fptosi {_WIDE} {quotient} to <16 x i32>")
 
 
-def _absolute(letter: str) -> Rule:
-    vector = ELEMENTS[letter].vector
+def _absolute(code: str) -> Rule:
+    vector = ELEMENTS[code].vector
 
     def emit(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
         is_negative = body.value(f"icmp slt {vector} {values[0]}, zeroinitializer")
         negated = body.value(f"sub {vector} zeroinitializer, {values[0]}")
         return body.value(f"select <16 x i1> {is_negative}, {vector} {negated}, {vector} {values[0]}")
 
-    return Rule(emit, letter, letter)
+    return Rule(emit, code, code)
 
 
-def _unary(instruction: str, letter: str) -> Rule:
+def _unary(instruction: str, code: str) -> Rule:
     """``instruction`` with the input in the place of ``{x}`` and the vector's type in that of ``{v}``."""
-    vector = ELEMENTS[letter].vector
-    return Rule(lambda body, _, values: body.value(instruction.format(v=vector, x=values[0])), letter, letter)
+    vector = ELEMENTS[code].vector
+    return Rule(lambda body, _, values: body.value(instruction.format(v=vector, x=values[0])), code, code)
 
 
-def _select(letter: str) -> Rule:
-    vector = ELEMENTS[letter].vector
+def _select(code: str) -> Rule:
+    vector = ELEMENTS[code].vector
     return Rule(
         lambda body, _, values: body.value(f"select <16 x i1> {values[0]}, {vector} {values[1]}, {vector} {values[2]}"),
-        f"b{letter}{letter}",
-        letter,
+        f"b{code}{code}",
+        code,
     )
 
 
-def _compare(letter: str, predicate: str) -> Rule:
-    vector = ELEMENTS[letter].vector
-    if letter == "d":
+def _compare(code: str, predicate: str) -> Rule:
+    vector = ELEMENTS[code].vector
+    if code == "d":
         operation = f"fcmp o{predicate}"
     elif predicate == "eq":
         operation = "icmp eq"
     else:
-        operation = f"icmp {'s' if letter in SIGNED else 'u'}{predicate}"
-    return Rule(lambda body, _, values: body.value(f"{operation} {vector} {values[0]}, {values[1]}"), letter * 2, "b")
+        operation = f"icmp {'s' if code in SIGNED else 'u'}{predicate}"
+    return Rule(lambda body, _, values: body.value(f"{operation} {vector} {values[0]}, {values[1]}"), code * 2, "b")
 
 
-def _of_integers(letter: str) -> dict[str, Rule]:
+def _of_integers(code: str) -> dict[str, Rule]:
     rules = {
-        **{name: _binary(operation, letter) for name, operation in (("Add", "add"), ("Sub", "sub"), ("Mul", "mul"))},
-        **{f"Bitwise{name}": _binary(name.lower(), letter) for name in ("And", "Or", "Xor")},
-        "BitwiseNot": _unary(f"xor {{v}} {{x}}, splat ({ELEMENTS[letter].scalar} -1)", letter),
-        "Sum": fold(lambda body, x, y: body.value(f"add {ELEMENTS[letter].vector} {x}, {y}"), letter),
+        **{name: _binary(operation, code) for name, operation in (("Add", "add"), ("Sub", "sub"), ("Mul", "mul"))},
+        **{f"Bitwise{name}": _binary(name.lower(), code) for name in ("And", "Or", "Xor")},
+        "BitwiseNot": _unary(f"xor {{v}} {{x}}, splat ({ELEMENTS[code].scalar} -1)", code),
+        "Sum": fold(lambda body, x, y: body.value(f"add {ELEMENTS[code].vector} {x}, {y}"), code),
     }
-    if letter in SIGNED:
-        rules |= {"Abs": _absolute(letter), "Neg": _unary("sub {v} zeroinitializer, {x}", letter)}
-    if letter in "li":
-        rules["Div"] = Rule(_quotient(letter), letter * 2, letter, cost=16 if letter == "l" else 6)
+    if code in SIGNED:
+        rules |= {"Abs": _absolute(code), "Neg": _unary("sub {v} zeroinitializer, {x}", code)}
+    if code in "li":
+        rules["Div"] = Rule(_quotient(code), code * 2, code, cost=16 if code == "l" else 6)
     return rules
 
 
@@ -146,16 +144,16 @@ def _of_doubles() -> dict[str, Rule]:
 
 
 def _function_of_doubles(function: str) -> Rule:
-    return Rule(lambda body, _, values: body.intrinsic(function, values[0], letter="d"), "d", "d", cost=2)
+    return Rule(lambda body, _, values: body.intrinsic(function, values[0], code="d"), "d", "d", cost=2)
 
 
-def _of_any_numbers(letter: str) -> dict[str, Rule]:
+def _of_any_numbers(code: str) -> dict[str, Rule]:
     return {
-        **{name: _compare(letter, predicate) for name, predicate in _COMPARISONS.items()},
-        "Clip": _clip(letter),
-        "Max": fold(_bounding(letter, largest=True), letter),
-        "Min": fold(_bounding(letter, largest=False), letter),
-        "Where": _select(letter),
+        **{name: _compare(code, predicate) for name, predicate in _COMPARISONS.items()},
+        "Clip": _clip(code),
+        "Max": fold(_bounding(code, largest=True), code),
+        "Min": fold(_bounding(code, largest=False), code),
+        "Where": _select(code),
     }
 
 
@@ -225,9 +223,9 @@ _CONVERTED = {
 
 def _typed() -> dict[str, Rule]:
     found: dict[str, Rule] = {"Equal.b": Rule(_same_truth, "bb", "b"), "Where.b": _select("b")}
-    for letter in "liaud":
-        own = _of_doubles() if letter == "d" else _of_integers(letter)
-        found |= {f"{name}.{letter}": rule for name, rule in (own | _of_any_numbers(letter)).items()}
+    for code in "liaud":
+        own = _of_doubles() if code == "d" else _of_integers(code)
+        found |= {f"{name}.{code}": rule for name, rule in (own | _of_any_numbers(code)).items()}
     for source, targets in _CONVERTED.items():
         for target in targets:
             if source != target:
@@ -241,4 +239,4 @@ def _same_truth(body: FunctionBody, _attributes: Mapping[str, Any], values: Sequ
 
 
 TYPED_RULES: Mapping[str, Rule] = _typed()
-"""``Operator.letter``, or ``Cast.`` and two letters → how it is computed."""
+"""``Operator.code``, or ``Cast.`` and two codes → how it is computed."""

@@ -1,4 +1,4 @@
-"""Types of a chain's elements: how they lie in memory, and in registers."""
+"""Types of a chain's elements, in memory and in registers, by one-letter codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["ELEMENTS", "LANES", "LETTERS", "SIGNED", "Element"]
+__all__ = ["ELEMENTS", "LANES", "SIGNED", "TYPE_CODES", "Element"]
 
 LANES = 16
 
@@ -58,12 +58,12 @@ ELEMENTS = {
     "a": Element(np.dtype(np.int8), "i8"),
     "u": Element(np.dtype(np.uint8), "i8"),
 }
-"""Letter → type."""
+"""Code → type."""
 
 SIGNED = "lia"
-"""Letters of integers with a sign."""
+"""Codes of signed integers."""
 
-LETTERS = {
+TYPE_CODES = {
     TensorElementType.FLOAT: "f",
     TensorElementType.BOOL: "b",
     TensorElementType.DOUBLE: "d",
@@ -73,4 +73,4 @@ LETTERS = {
     TensorElementType.INT8: "a",
     TensorElementType.UINT8: "u",
 }
-"""Element type → letter."""
+"""Element type → code."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, OrtSdkError, TensorElementType
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk_cpu.fusion.elementwise.dynamic_shapes import SMALLEST_WORK
+from ort_sdk_cpu.fusion.elementwise.dynamic_shapes import MIN_WORK
 
 from .expressions import Expressions, SymbolicIntegers, function_of_lines
 
@@ -124,7 +124,7 @@ class _CodeGenerator:
             self._step(position)
         inner, self._lines = self._lines, lines
         self._lines += [
-            f"r = chain_{name}({', '.join(arguments)}) if {sizes} >= {SMALLEST_WORK // len(steps)} else NotImplemented",
+            f"r = chain_{name}({', '.join(arguments)}) if {sizes} >= {MIN_WORK // len(steps)} else NotImplemented",
             "if r is NotImplemented:",
             *(f"    {line}" for line in inner),
             "else:",
@@ -298,7 +298,7 @@ def _gather_nd(own: _CodeGenerator, step: FusibleStep) -> str | None:
     own.need(f"{tuples}.shape[-1] == {indices[-1]}")
     kernel = own.named(f"k{step.outputs[0]}", step.kernel.compute)
     elements = f"{x}[{', '.join(f'{tuples}[..., {axis}]' for axis in range(indices[-1]))}]"
-    return f"{elements} if {tuples}.size < {SMALLEST_WORK} else {kernel}({x}, {tuples})"
+    return f"{elements} if {tuples}.size < {MIN_WORK} else {kernel}({x}, {tuples})"
 
 
 def _expand(own: _CodeGenerator, step: FusibleStep) -> str | None:
