@@ -43,6 +43,8 @@ class AttentionAlgorithm(enum.StrEnum):
     """The shared set's: for element types, shapes and attributes that no other has."""
 
 
+# Flash attention is best for blocks of 32 queries. With up to 16, one of its two vectors of queries is a copy of the other.
+# Decoding does a query at a time, but threads share the keys, of which there are many where queries are few.
 MOST_DECODE_QUERIES = 16
 """Queries of a head of keys that are attended at once, without a block of their own: of flash's block of 32 queries at least half
 would be copies, whose multiplications are for nothing."""
@@ -50,6 +52,8 @@ LANES = 16
 """Decoding reads rows of keys and values by whole vectors."""
 MIN_KEYS_PER_QUERY = 16
 """Keys for each query from which sharing keys among threads is worth more than flash's tiles."""
+# The next three are about loading a task, which has to be read from the cache folder once per process, or takes seconds to
+# compile: models with small attentions only do not pay that.
 MIN_CACHED_WORK = 1 << 18
 """Elements of queries times elements of keys from which the tasks for few queries are worth loading in a program."""
 MIN_FIXED_WORK = 1 << 15
@@ -104,6 +108,7 @@ def select_over_cache(problem: AttentionProblem) -> AttentionAlgorithm:
 
 def is_for_cached_tasks(problem: AttentionProblem) -> bool:
     """Whether few queries meet so many keys in a program that ``select_over_cache`` chooses."""
+    # Groups are not looked at: MultiHeadAttention, which asks, has as many heads of keys as of queries.
     has_many_keys = problem.keys >= MIN_KEYS_PER_QUERY * problem.queries
     has_work = problem.query_elements * problem.key_elements >= MIN_CACHED_WORK
     return problem.is_compiled and problem.queries <= MOST_DECODE_QUERIES and has_many_keys and has_work

@@ -37,6 +37,7 @@ class RecurrentAlgorithm(enum.StrEnum):
     """The shared set's: for sequences without steps, and activations of small layers."""
 
 
+# Below, NumPy's steps take less time than loading the task once.
 MIN_WORK = 1 << 14
 """Recurrent weights times steps from which a task is worth loading, or compiling."""
 MIN_INT24_BYTES = 3 << 20
@@ -47,6 +48,8 @@ INT24_GROUP = 4
 MAX_INPUT_ROWS = 8
 """Rows of inputs up to which the task multiplies them by their weights, which it reads in place: a GEMM would pack the weights
 first, which pays from some rows on."""
+# A barrier is met after each step: with 256 units a thread's half of LSTM's weights is 512 KiB, which takes longer to read
+# than the barrier to meet. Below, directions are independent, and need no barrier.
 TEAM_UNITS = 256
 """Hidden units from which a step of one sample is worth several threads, which meet after it."""
 MIN_TEAM_UNITS = 32
@@ -80,6 +83,7 @@ def select(problem: RecurrentProblem, is_loaded: Callable[[], bool]) -> Recurren
         problem: of the node.
         is_loaded: whether its task costs nothing to have.
     """
+    # Packed weights are panels: unpacking them for NumPy would take longer than loading a task.
     is_large = problem.is_packed or problem.steps * problem.directions * problem.weights >= MIN_WORK
     if problem.steps and problem.is_compiled and (is_large or is_loaded()):
         return RecurrentAlgorithm.PANELS_INT24 if problem.is_int24 else RecurrentAlgorithm.PANELS
@@ -91,7 +95,7 @@ def is_worth_int24(shape: tuple[int, ...], gates_together: tuple[int, ...]) -> b
 
     Args:
         shape: (directions, gates * hidden, hidden).
-        gates_together: gates that one pass over a panel gives the sums of; one gate is not worth the unpacking.
+        gates_together: gates of a panel, for all panels in turn; an RNN has one, and stays float32.
     """
     _, rows, hidden = shape
     is_large = rows * hidden * 4 >= MIN_INT24_BYTES and sum(gates_together) > 1
@@ -128,6 +132,7 @@ class LayerSizes:
         """Whether several threads share each step, and meet behind it."""
         if libraries.thread_count() < 2 or not libraries.has_openmp():
             return False
+        # Samples make a step longer as units do, but the barrier stays one: few units are worth a team with many samples.
         is_large = self.batch * self._work_units**2 >= TEAM_UNITS**2 and self.hidden >= MIN_TEAM_UNITS
         return self._work_units >= TEAM_UNITS or (is_large and libraries.thread_count() > self.directions)
 

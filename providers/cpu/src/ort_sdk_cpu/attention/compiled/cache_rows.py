@@ -35,6 +35,7 @@ def key_count(args: CachedTokens, batch: int) -> Any:
 @inner
 def copy(source: int, target: int, nbytes: int) -> None:
     """Copy bytes, a multiple of 4."""
+    # As integers of 32 bits: elements are float32, or pairs of float16.
     whole = nbytes // 64 * 64
     for offset in range(0, whole, 64):
         store_i32(target + offset, load_i32(source + offset))
@@ -65,6 +66,7 @@ def copy_past(args: CachedTokens, itemsize: int, batch: int, head: int, first: i
     """Rows of the past to the cache."""
     k_row, v_row = args.head_size * itemsize, args.value_size * itemsize
     k, v = past_head(args, batch, head)
+    # Rows of a head follow each other in both, so a head is one copy.
     if stop > first:
         copy(k + first * k_row, row_of(args.keys, batch, head, first), (stop - first) * k_row)
         copy(v + first * v_row, row_of(args.values, batch, head, first), (stop - first) * v_row)
@@ -73,6 +75,7 @@ def copy_past(args: CachedTokens, itemsize: int, batch: int, head: int, first: i
 @inner
 def end_append(args: CachedTokens, itemsize: int, batch: int, head: int) -> None:
     """Rows after the new ones, in a cache with memory of its own: rows of the past, where new ones replaced some, and zeros."""
+    # A caller may read all rows of a cache that it gets: none may have what was in recycled memory.
     if not args.is_in_place:
         end, past, capacity = append_start(args, batch) + args.new_tokens, args.past_rows, args.capacity
         copy_past(args, itemsize, batch, head, end, past)
@@ -88,6 +91,7 @@ def append_rows(args: CachedTokens, batch: int, head: int) -> None:
     size, value_size, start = args.head_size, args.value_size, append_start(args, batch)
     k_bias, v_bias = args.k_bias, args.v_bias
     k_bias, v_bias = k_bias + head * size * 4 if k_bias else 0, v_bias + head * value_size * 4 if v_bias else 0
+    # Keys are rotated once, when they are appended: the cache has them as attention reads them.
     for token in range(min(args.new_tokens, args.capacity - start)):
         k, v = row_of(args.k, batch, head, token), row_of(args.v, batch, head, token)
         rotate_row(args, batch, token, k, k_bias, size, ONE, row_of(args.keys, batch, head, start + token))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK, AppendToCache, CachedTokens, DecodeAttention
-from ort_sdk_cpu.attention.microkernels.qk import SUM_ROWS, add_weighted_rows, dots_of_sixteen, sum_columns
+from ort_sdk_cpu.attention.microkernels.qk import TILE_ROWS, accumulate_rows, dot_16_rows, tile_vectors
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.simd.arithmetic import (
@@ -64,12 +64,13 @@ _SCORES_ROW = KEY_BLOCK * 4
 _LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
 _TINY = np.float32(1e-30)
 """Below the sum of any softmax: a query that sees no key has the sum 0, and its result is 0 / 1e-30 = 0."""
-_columns = inner(sum_columns)
+_tile_vectors = inner(tile_vectors)
 
 
 @task
 def append_to_cache(args: AppendToCache, thread: int, threads: int) -> None:
     """Fill the cache, and rotate queries, before many queries attend; each thread has a range of heads of keys."""
+    # Heads of keys, not tokens, are shared: each thread then writes memory of its own, and copies whole heads of the past.
     items = args.batch * args.key_heads
     for item in range(items * thread // threads, items * (thread + 1) // threads):
         batch, head = item // args.key_heads, item % args.key_heads
@@ -104,6 +105,7 @@ def _final_scores(scores: int, count: int, skipped: int, shown: int, mask: int, 
             store_f32(own, multiply(tanh(divide(load_f32(own), splat_f32(cap))), splat_f32(cap)))
         if mask:
             store_f32(own, _add_mask(own, mask + key * mask_stride, mask_stride, count - key))
+        # Lanes behind the last key are hidden, too: their scores are those of the last key, again.
         value = load_f32_first_or(own, shown - key, splat_f32(_HIDDEN))
         if skipped > key:
             value = load_f32_first_or(hidden, skipped - key, value)
@@ -122,9 +124,11 @@ def _online_softmax(scores: int, count: int, largest: Any, state: int, result: i
         weight = exp_of_negative(subtract(load_f32(own), top))
         store_f32(own, weight)
         total = add(total, weight)
+    # The first block writes the result, so that nothing need be cleared or corrected.
     if not is_first:
         for own in range(result, result + vectors * 64, 64):
             store_f32(own, multiply(load_f32(own), correction))
+    # Lanes of the sum of weights are added for each block: the state of a query is two numbers, whatever the block.
     sums = fused_multiply_add(broadcast_f32(state + 4), correction, splat_f32(reduce_add(total)))
     store_f32_first(state, top, 1)
     store_f32_first(state + 4, sums, 1)
@@ -133,12 +137,13 @@ def _online_softmax(scores: int, count: int, largest: Any, state: int, result: i
 @inner
 def _add_values(rows: int, weights: int, count: int, v: int, v_row: int, vectors: int, result: int, is_first: int) -> None:
     """Results += weights (rows, count) * values (count, vectors of 16), by as many columns as registers hold."""
-    for row in range(0, rows, SUM_ROWS):
-        found, out, own, column = min(SUM_ROWS, rows - row), result + row * vectors * 64, weights + row * _SCORES_ROW, 0
+    for row in range(0, rows, TILE_ROWS):
+        found, out, own, column = min(TILE_ROWS, rows - row), result + row * vectors * 64, weights + row * _SCORES_ROW, 0
         while column < vectors:
-            width = _columns(found, vectors - column)
+            # As wide as registers hold: each row of values is loaded once per tile of queries.
+            width = _tile_vectors(found, vectors - column)
             values, target = v + column * 64, out + column * 64
-            add_weighted_rows(found, width, values, v_row, own, _SCORES_ROW, count, target, vectors * 64, is_first)
+            accumulate_rows(found, width, values, v_row, own, _SCORES_ROW, count, target, vectors * 64, is_first)
             column += width
 
 
@@ -174,6 +179,7 @@ def attend_keys(
     hidden, queries = spare, spare + 64
     scores = queries + rows * size * 4
     result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
+    # Sixteen keys for all queries before the next sixteen: they are read from memory once, and then from the first-level cache.
     for start in range(0, count, 16):
         for row in range(rows):
             own = scores + row * _SCORES_ROW + start * 4
@@ -183,7 +189,7 @@ def attend_keys(
                 some, stop = start + 16 * row // rows, start + 16 * (row + 1) // rows
                 _prefetch_rows(v + some * v_row, v_row, stop - some, vectors * 64)
                 _prefetch_rows(k + ahead + some * k_row, k_row, stop - some, size * 4)
-            dots_of_sixteen(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, own)
+            dot_16_rows(queries + row * size * 4, k + start * k_row, k_row, count - start, size // 16, own)
     left, right, key_stride = args.left, args.right, args.mask.key_stride
     for row in range(rows):
         token = row % tokens
@@ -218,10 +224,12 @@ def begin(args: CachedTokens, batch: int, head: int, has_sinks: int, spare: int)
     size, tokens, sinks = args.head_size, args.tokens, args.sinks if has_sinks else 0
     rows, bias = args.group * tokens, args.q_bias
     state = _state(args, spare) + rows * args.value_size * 4
+    # A vector of hidden scores in memory: loads with a mask then choose between it and scores without a branch.
     store_f32(spare, splat_f32(_HIDDEN))
     for row in range(rows):
         own, token = head * args.group + row // tokens, row % tokens
         x, shift = row_of(args.q, batch, own, token), bias + own * size * 4 if bias else 0
+        # Scaled with the rotation, which multiplies anyway: scores need no scale then.
         rotate_row(args, batch, token, x, shift, size, args.scale, spare + 64 + row * size * 4)
         write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
         write_f32(state + row * 8 + 4, ONE if sinks else np.float32(0))
@@ -246,6 +254,7 @@ def _finish(args: CachedTokens, batch: int, head: int, result: int) -> None:
 def end(args: CachedTokens, batch: int, head: int, is_first: int, is_last: int, has_seen: int, spare: int) -> None:
     """What comes of the state: the result where it is of all keys, else it is left for ``combine``."""
     result, nbytes = _state(args, spare), _state_bytes(args)
+    # A window may hide all keys of a block: then nothing has written the result.
     if not has_seen:
         clear(result, args.group * args.tokens * args.value_size * 4)
     if is_first and is_last:
@@ -265,6 +274,7 @@ def is_copied(args: CachedTokens) -> Any:
 def visible_keys(args: CachedTokens, batch: int) -> Any:
     """First key, a multiple of ``KEY_BLOCK``, and end of those that some query of a sequence sees."""
     keys, position, left, right = key_count(args, batch), first_position(args, batch), args.left, args.right
+    # A multiple of the block: where the past is copied, blocks are counted from key 0, and have to be the same.
     first = max(0, position - left) // KEY_BLOCK * KEY_BLOCK if left >= 0 else 0
     stop = min(keys, position + args.tokens + right) if right >= 0 else keys
     return first, max(first, stop)
@@ -282,6 +292,7 @@ def shared_keys(args: CachedTokens, batch: int) -> Any:
 def block_count(args: CachedTokens, batch: int) -> Any:
     """Blocks of keys of a head that threads share. The last is longer where new keys are: who attends them appends them."""
     first, stop = shared_keys(args, batch)
+    # Else a thread could attend a new key before the thread that appends it has written it: no barrier is needed so.
     last = min(append_start(args, batch), stop - 1) if args.appends else stop - 1
     return max(0, last - first) // KEY_BLOCK + 1
 
@@ -314,6 +325,7 @@ def _add_state(args: CachedTokens, source: int, target: int) -> None:
 @inner
 def combine(args: CachedTokens, threads: int) -> None:
     """The results of heads whose keys several threads have attended, by the thread that ends last: no thread waits for others."""
+    # An atomic counter in place of a barrier: nobody waits, and whoever comes last finds all states written.
     if count_arrival(args.arrived) < threads - 1:
         return
     write_i64(args.arrived, 0)

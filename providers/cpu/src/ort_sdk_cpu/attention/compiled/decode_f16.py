@@ -45,6 +45,7 @@ def _narrow(x: int, out: int, size: int) -> None:
 
 @inner
 def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
+    # Widened rows are contiguous, whatever the stride of the cache is.
     for row in range(rows):
         for element in range(0, size, 16):
             store_f32(out + (row * size + element) * 4, load_f16(x + row * x_row + element * 2))
@@ -69,6 +70,7 @@ def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, bl
     until = keys if stop == blocks else from_key + stop * KEY_BLOCK
     past = min(append_start(args, batch), args.past_rows) if is_copied(args) else 0
     size, value_size = args.head_size, args.value_size
+    # Both stay in the second-level cache: a block of keys and one of values of heads of 128 are 64 KiB.
     v = widened + KEY_BLOCK * size * 4
     begin(args, batch, head, int(first == 0), spare)
     is_first = 1

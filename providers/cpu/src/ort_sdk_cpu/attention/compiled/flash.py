@@ -65,6 +65,7 @@ _TINY = np.float32(1e-30)
 def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor: float, packed: int, spare: int) -> None:
     """(q + bias) * factor as (size, 32). Columns of queries that are not there are copies of others, and are not written out."""
     factors = splat_f32(factor)
+    # The scale is multiplied into the queries once, in place of into all scores; a transpose makes queries lanes.
     for half in range(2):
         first = half * 16 if count > 16 else 0
         for element in range(0, size, 16):
@@ -98,6 +99,7 @@ def _cap(scores: int, keys: int, cap: float) -> None:
 @inner
 def _hide(scores: int, keys: int, distance: int, left: int, right: int, spare: int) -> None:
     """Hide keys outside of their queries' windows; the first key is ``distance`` positions behind the first query."""
+    # Positions as float32 are exact up to 2**24, far beyond the keys of a sequence in memory.
     for query in range(QUERIES):
         write_f32(spare + query * 4, np.float32(query))
     hidden = splat_f32(_HIDDEN)
@@ -131,6 +133,7 @@ def _online_softmax(scores: int, keys: int, state: int, half: int) -> Any:
     for row in range(start, start + keys * QUERY_BYTES, QUERY_BYTES):
         largest = maximum(load_f32(row), largest)
     correction, total = exp_of_negative(subtract(before, largest)), zero_f32()
+    # Two passes over the scores, for the maximum and for the weights: they are in the first-level cache.
     whole = start + keys // _SUMMED * _SUMMED * QUERY_BYTES
     for first in range(start, whole, _SUMMED * QUERY_BYTES):
         part = _weight(first, largest)
@@ -163,6 +166,7 @@ def _clear(result: int, size: int) -> None:
 def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, count: int, spare: int) -> None:
     """The result (size, 32) over its sums, plus a bias, as rows of ``out``."""
     for half in range(0, count, 16):
+        # Divided once, at the end, in place of all weights of each block (FlashAttention-2).
         total = maximum(load_f32(sums + half * 4), splat_f32(_TINY))
         for element in range(0, size, 16):
             found = min(16, size - element)
@@ -229,6 +233,7 @@ def _attend_block(
         if mask:
             add_mask(mask + key * key_stride, query_stride, key_stride, count, found, scores, spare)
         # Only blocks at the edges of a window have keys outside of it.
+        # Causal attention never meets blocks of keys after all of its queries: ``high`` ends the loop before them.
         if (right >= 0 and key + found > position + right + 1) or (left >= 0 and key < position + count - 1 - left):
             _hide(scores, found, key - position, left, right, spare)
         first, second = _online_softmax(scores, found, state, 0), _online_softmax(scores, found, state, 64)
@@ -249,6 +254,7 @@ def flash_attention(args: FlashAttention, thread: int, threads: int) -> None:
     spare = args.workspace + thread * args.thread_bytes
     sees_all = not args.cache_positions and args.left < 0 and args.right < 0
     met, query_stride, seen, lower, reach = 0, 0, 0, np.float32(0), np.float32(np.nan)
+    # Blocks of one head follow each other in a thread: its keys and values stay in the second-level cache.
     for item in range(low, high):
         start = item % blocks * QUERIES
         batch, head = item // blocks // heads, item // blocks % heads

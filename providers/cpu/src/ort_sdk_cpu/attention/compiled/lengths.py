@@ -38,6 +38,7 @@ def cache_positions(args: CachePositions, _thread: int, _threads: int) -> None:
 @task
 def cache_positions_from(args: CachePositionsFrom, _thread: int, _threads: int) -> None:
     """Position of the first token, the same for all sequences."""
+    # Of each sequence only the position is written: a rotation reads nothing else.
     first, out = read_i64(args.position), args.cache_positions
     for sample in range(args.batch):
         write_i64(out + sample * 24 + 8, first)
@@ -69,6 +70,7 @@ def check_lengths(args: LengthCheck, _thread: int, _threads: int) -> None:
 @task
 def mask_bias(args: MaskBias, _thread: int, _threads: int) -> None:
     """Numbers to add to scores: 0 where a mask is above 0."""
+    # Fields are read before the loop: a store could change them, so that the compiler would read them each time.
     mask, out, hidden = args.mask, args.out, args.hidden
     for position in range(args.count):
         write_f32(out + position * 4, np.float32(0) if read_i32(mask + position * 4) > 0 else hidden)

@@ -57,6 +57,7 @@ def _add_of_keys(mask: int, key_stride: int, keys: int, scores: int) -> None:
 @inner
 def _add_gathered(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int) -> None:
     """A mask of any strides, number by number."""
+    # A gather of 16 numbers takes as many loads: this is for masks that are broadcast or transposed otherwise.
     for key in range(keys):
         own = mask + key * key_stride
         first = load_f32_steps(own, query_stride, min(queries, 16))
@@ -97,6 +98,7 @@ def query_stride_of(args: FlashAttention, mask: int) -> Any:
     queries, keys, stride = args.queries, args.keys, args.mask.query_stride
     if args.mask.key_stride != 4:
         return stride
+    # Bits are compared: NaN is equal to itself then, and -0 is another number, which is safe.
     for query in range(1, queries):
         for key in range(0, keys, 16):
             own, left = mask + key * 4, keys - key
@@ -118,6 +120,7 @@ def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
     for key in range(0, keys, 16):
         vector = maximum(load_f32_first_or(mask + key * 4, keys - key, lowest), vector)
     largest, seen, hidden = reduce_max(vector), keys, _HIDDEN
+    # From the end: padding follows the text. One visible key among it ends the search.
     while seen > 0 and read_f32(mask + seen * 4 - 4) <= largest + _HIDING:
         seen -= 1
         hidden = max(hidden, read_f32(mask + seen * 4))
@@ -129,6 +132,7 @@ def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
 @inner
 def sum_of_squares(x: int, stride: int, rows: int, size: int) -> Any:
     """Of all elements of some rows: not below the square of the length of any row or column."""
+    # Two sums, so that a multiply-add need not wait for the one before.
     first, second = zero_f32(), zero_f32()
     for row in range(x, x + rows * stride, stride):
         for element in range(0, size, 32):
@@ -149,6 +153,7 @@ def square_of_reach(args: FlashAttention, batch: int, head: int, seen: int, lowe
     """
     key_head, keys, v_row = head // args.group, args.keys, args.v.row_stride
     k, v = row_of(args.k, batch, key_head, 0), row_of(args.v, batch, key_head, 0)
+    # A weight of 0 times a value that is infinite or NaN is NaN: such values are looked at, and leave nothing out.
     values = sum_of_squares(v + seen * v_row, v_row, keys - seen, args.value_size)
     squares = sum_of_squares(k, args.k.row_stride, keys, args.head_size) + values * np.float32(0)
     return squares * (np.float32(3) / lower) ** 2

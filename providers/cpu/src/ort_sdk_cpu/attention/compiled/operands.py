@@ -19,6 +19,7 @@ def row_of(x: HeadRows, batch: int, head: int, row: int) -> Any:
 @inner
 def bias_row(mask: ScoreBias, batch: int, head: int, query: int) -> Any:
     """Address of what is added to a query's scores; 0 for none."""
+    # None is an address of 0 for whoever asks whether there is a mask.
     if not mask.base:
         return 0
     return mask.base + batch * mask.batch_stride + head * mask.head_stride + query * mask.query_stride

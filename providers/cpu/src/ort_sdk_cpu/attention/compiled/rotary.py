@@ -37,6 +37,7 @@ def biased(x: int, bias: int, element: int, left: int) -> Any:
 @inner
 def _rotate_interleaved(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
     """Pairs are neighbours, as in GPT-J."""
+    # Two vectors of neighbours are split into first and second elements, rotated, and interleaved again.
     for pair in range(0, pairs, 16):
         left = 2 * (pairs - pair)
         low, high = biased(x, bias, 2 * pair, left), biased(x, bias, 2 * pair + 16, left - 16)
@@ -70,6 +71,7 @@ def rotate_row(args: Tokens, batch: int, token: int, x: int, bias: int, size: in
     if pairs:
         rows = tables.token_rows
         row = read_i64(rows + (batch * args.tokens + token) * 8) if rows else first_position(args, batch) + token
+        # Positions are read at run time: whatever they are, no row after the last one is read.
         offset = min(row, tables.rows - 1) * tables.row_stride
         cos, sin = tables.cos + offset, tables.sin + offset
         if tables.is_interleaved:
@@ -84,6 +86,7 @@ def rotate_row(args: Tokens, batch: int, token: int, x: int, bias: int, size: in
 def rotary_embedding(args: RotaryEmbedding, thread: int, threads: int) -> None:
     """RotaryEmbedding; each thread has a range of tokens."""
     tokens = args.tokens
+    # Tokens, not heads, are shared: all heads of a token use the same cosines and sines.
     items = args.batch * tokens
     for item in range(items * thread // threads, items * (thread + 1) // threads):
         batch, token = item // tokens, item % tokens

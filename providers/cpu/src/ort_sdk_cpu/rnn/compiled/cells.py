@@ -58,6 +58,7 @@ def _begin_sum(gates: int, bias: int, recurrent_bias: int, offset: int, left: in
 def begin_sums(kind: int, args: Layer, gates: int, offset: int, left: int, target: int) -> None:
     """What the sums of 16 units of a sample begin with."""
     bias, recurrent_bias, row = args.input_bias, args.recurrent_bias, args.hidden * 4
+    # Sums begin with all that is added, so that the product adds to them, and nothing is added afterwards.
     _begin_sum(gates, bias, recurrent_bias, offset, left, target)
     if kind < RNN:
         _begin_sum(gates, bias, recurrent_bias, offset + row, left, target + 64)
@@ -84,6 +85,7 @@ def _activated(x: Any, activation: int) -> Any:
     bound = broadcast_f32(activation + 4)
     bounded = minimum(bound, maximum(subtract(zero_f32(), bound), x))
     value = fused_multiply_add(bounded, broadcast_f32(activation + 8), broadcast_f32(activation + 12))
+    # A branch per vector that always goes one way: it is predicted, and costs less than a task for each activation.
     kind = int(read_f32(activation))
     if kind == _SIGMOID:
         value = sigmoid(value)
@@ -111,6 +113,7 @@ def general_lstm_unit(args: FloatLayer, sums: int, before: int, cell: int, after
     if peepholes:
         _add_peephole(sums, peepholes + unit, old, left)
         _add_peephole(sums + 128, peepholes + 2 * row + unit, old, left)
+    # Not the output gate yet: its peephole sees the new cells.
     for gate in range(4):
         if gate != 1:
             _activate(sums + gate * 64, activations + gate // 3 * _ACTIVATION_BYTES)
@@ -126,6 +129,7 @@ def general_lstm_unit(args: FloatLayer, sums: int, before: int, cell: int, after
 def lstm_unit(sums: int, before: int, cell: int, after: int, left: int) -> None:
     """The new cells and hidden states of 16 units of a sample, from the sums of its gates."""
     entry, output, forget = sigmoid(load_f32(sums)), sigmoid(load_f32(sums + 64)), sigmoid(load_f32(sums + 128))
+    # State and gates stay in registers from the sums to the hidden state.
     kept = multiply(forget, load_f32_first(before, left))
     state = fused_multiply_add(entry, tanh(load_f32(sums + 192)), kept)
     store_f32_first(cell, state, left)
@@ -160,6 +164,7 @@ def gru_unit(activations: int, sums: int, gates: int, bias: int, before: int, af
 @inner
 def blend(update: Any, candidate: Any, before: int, after: int, left: int) -> None:
     """The new hidden states: z h + (1 - z) h', where z is the update gate and h' the candidate."""
+    # z (h - h') + h' is one multiplication less than z h + (1 - z) h'.
     change = subtract(load_f32_first(before, left), candidate)
     store_f32_first(after, fused_multiply_add(update, change, candidate), left)
 

@@ -77,6 +77,7 @@ def _gates_of_input(args: FloatLayer, count: int, start: int, stop: int) -> None
     x, weights, inputs = args.x, args.input_weights, args.inputs
     size, batch, gates_stride = args.hidden, args.batch, args.gates_stride
     steps = args.steps
+    # Steps of a reverse direction are written from the end; inputs are in their own order.
     first = args.gates
     if gates_stride < 0:
         first += (steps - 1) * gates_stride
@@ -95,6 +96,7 @@ def _panel(kind: int, panel_at: Any, accumulate: Any, args: FloatLayer, step: in
     old = args.first_cells if step == 0 else args.cells
     panel, unit_offset, left = panel_at(args.recurrent_weights, count, size, unit), unit * 4, stop - unit
     activations = args.activations
+    # A panel is read once for up to four samples, and for the next four again, from a nearer cache.
     for first in range(0, batch, UNIT_ROWS):
         rows = min(UNIT_ROWS, batch - first)
         for index in range(rows):
@@ -102,6 +104,7 @@ def _panel(kind: int, panel_at: Any, accumulate: Any, args: FloatLayer, step: in
         accumulate(count, rows, panel, source + first * row, size, sums)
         for index in range(rows):
             own, offset, found = gates + (first + index) * width, (first + index) * row + unit_offset, sums + index * count * 64
+            # A sample whose sequence has ended keeps its state, so that the next step reads it like any other.
             if not is_within(args, step, first + index):
                 carry_state(kind, old + offset, args.cells + offset, source + offset, after + offset, left)
             elif kind == LSTM and activations:
@@ -124,6 +127,7 @@ def _candidate_panel(panel_at: Any, accumulate: Any, args: FloatLayer, step: int
     size, batch, row = args.hidden, args.batch, args.hidden * 4
     gates, after = args.gates + step * args.gates_stride, args.states + step * args.states_stride
     source = args.first_state if step == 0 else after - args.states_stride
+    # The candidate's panels come after all those of update and reset gates.
     panels = panel_at(args.recurrent_weights, 2, size, (size + 15) // 16 * 16)
     panel, unit_offset, left = panel_at(panels, 1, size, unit), unit * 4, stop - unit
     updates, resets, activations = args.resets, args.resets + batch * row, args.activations
@@ -147,6 +151,7 @@ def _prefetch_unit(kind: int, panel_at: Any, args: FloatLayer, step: int, unit: 
     row, count = args.hidden * 4, _gates_together(kind)
     gates = args.gates + step * args.gates_stride + unit * 4
     panel = panel_at(args.recurrent_weights, count, args.hidden, unit)
+    # Products of inputs were written a while ago, by the GEMM: they are in an outer cache.
     for gate in range(_gates(kind)):
         prefetch(gates + gate * row)
     for line in range(_PREFETCHED_LINES):
@@ -161,12 +166,14 @@ def _step(
     panels, backwards = (stop - start + 15) // 16, step % 2 == 1
     for index in range(panels):
         unit = start + 16 * (panels - 1 - index if backwards else index)
+        # The next step begins with the panel that this one ends with; products of inputs are others.
         if index + 1 == panels:
             _prefetch_unit(kind, panel_at, args, step + 1, unit)
         else:
             _prefetch_unit(kind, panel_at, args, step, unit - 16 if backwards else unit + 16)
         _panel(kind, panel_at, accumulate, args, step, unit, stop, sums)
     if kind == GRU_RESET_FIRST:
+        # The candidate's product needs the reset states of all units, which all threads make.
         sync()
         for index in range(panels):
             unit = start + 16 * (panels - 1 - index if backwards else index)
@@ -190,6 +197,7 @@ def layer(kind: int, panel_at: Any, accumulate: Any, sync: Any, args: FloatLayer
     sums = args.workspace + thread * THREAD_BYTES
     if args.x:
         _gates_of_input(args, _gates(kind), start, stop)
+    # Functions are passed as arguments and inlined: there is one source for 16 tasks, and no call in their loops.
     for step in range(args.steps):
         _step(kind, panel_at, accumulate, sync, args, step, start, stop, sums)
         sync()
@@ -199,6 +207,7 @@ def layer(kind: int, panel_at: Any, accumulate: Any, sync: Any, args: FloatLayer
         clear_behind(kind, args, start, stop)
 
 
+# Two tasks of each kind: one thread has no barriers to call, which a compiler cannot leave out by itself.
 @task
 def lstm(args: Lstm, thread: int, threads: int) -> None:
     """All steps of one direction of LSTM, by one thread."""

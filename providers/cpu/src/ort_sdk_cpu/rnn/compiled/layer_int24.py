@@ -13,6 +13,7 @@ from .steps import no_barrier, team_barrier
 __all__ = ["gru", "gru_reset_first", "gru_reset_first_team", "gru_team", "lstm", "lstm_team"]
 
 
+# Not RNN: its layers stay float32, see ``rnn.select.is_worth_int24``.
 @task
 def lstm(args: LstmInt24, thread: int, threads: int) -> None:
     """All steps of one direction of LSTM, by one thread."""
@@ -25,6 +26,7 @@ def lstm_team(args: LstmInt24, thread: int, threads: int) -> None:
     layer(LSTM, int24_panel, add_int24_products, team_barrier, args, thread, threads)
 
 
+# The same loops as over float32, with another micro-kernel: see ``layer.layer``.
 @task
 def gru(args: GruInt24, thread: int, threads: int) -> None:
     """All steps of one direction of a GRU that resets after the product, by one thread."""

@@ -49,8 +49,10 @@ def _gates_of_input(sync: Any, args: QuantizedLstm, thread: int, threads: int, s
     """Products of inputs with their weights, for a thread's units of all steps; all threads quantize some rows each."""
     x, size, hidden, rows = args.x, args.inputs, args.hidden, args.steps * args.batch
     quantized, x_row, panel_bytes = args.quantized_inputs, args.input_row, _panel_bytes(size)
+    # One range for the inputs of all steps, as ONNX Runtime has it: so results agree with its.
     scale, zero_point = _parameters(x, rows * size)
     _quantize_rows(x, quantized, x_row, rows * thread // threads, rows * (thread + 1) // threads, size, scale, zero_point)
+    # All rows are quantized before anybody multiplies some.
     sync()
     gates, width, zero = args.gates, GATES * hidden * 4, int(reduce_max(zero_point))
     if args.gates_stride < 0:
@@ -59,6 +61,7 @@ def _gates_of_input(sync: Any, args: QuantizedLstm, thread: int, threads: int, s
         panel, columns = args.input_weights + unit // 16 * panel_bytes, args.input_columns + unit // 16 * COLUMNS_BYTES
         for first in range(0, rows, UNIT_ROWS):
             count = min(UNIT_ROWS, rows - first)
+            # Sums begin with 0: biases are added when the step begins.
             for vector in range(count * GATES):
                 store_f32(sums + vector * 64, zero_f32())
             add_four_scaled_sums(count, panel, quantized + first * x_row, x_row, (size + 3) // 4, columns, zero, scale, sums)
@@ -75,6 +78,7 @@ def _panel(args: QuantizedLstm, step: int, unit: int, stop: int, sums: int, stat
     gates, after = args.gates + step * args.gates_stride, args.states + step * args.states_stride
     source = args.first_state if step == 0 else after - args.states_stride
     old = args.first_cells if step == 0 else args.cells
+    # Sums of a panel's columns take the zero point of states into account: see ``gates_int8``.
     panel, columns = (
         args.recurrent_weights + unit // 16 * _panel_bytes(size),
         args.recurrent_columns + unit // 16 * COLUMNS_BYTES,

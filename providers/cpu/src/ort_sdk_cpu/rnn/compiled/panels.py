@@ -5,10 +5,10 @@ from __future__ import annotations
 from ort_sdk_cpu.jit.cache_folder import inner
 from ort_sdk_cpu.rnn.microkernels.gates import add_four_sums, add_one_sum, add_three_sums, add_two_sums
 from ort_sdk_cpu.rnn.microkernels.gates_int24 import (
-    add_four_narrow_sums,
-    add_one_narrow_sum,
-    add_three_narrow_sums,
-    add_two_narrow_sums,
+    add_four_int24_sums,
+    add_one_int24_sum,
+    add_three_int24_sums,
+    add_two_int24_sums,
 )
 
 __all__ = ["add_int24_products", "add_products", "int24_panel", "wide_panel"]
@@ -32,8 +32,10 @@ def int24_panel(panels: int, count: int, size: int, unit: int) -> int:
 @inner
 def add_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
     """Add the products of some states with a panel of ``count`` gates to their sums."""
+    # Sums of 64 products in registers, added to the sums in memory: see ``_SUMMED``.
     for start in range(0, size, _SUMMED):
         weights, value, k = panel + start * count * 64, x + start * 4, min(_SUMMED, size - start)
+        # The number of gates is constant where this is inlined: one call is left.
         if count == 4:
             add_four_sums(rows, weights, value, size * 4, k, target)
         elif count == 3:
@@ -50,10 +52,10 @@ def add_int24_products(count: int, rows: int, panel: int, x: int, size: int, tar
     for start in range(0, size, _SUMMED):
         weights, value, k = panel + count * (64 + start * 48), x + start * 4, min(_SUMMED, size - start)
         if count == 4:
-            add_four_narrow_sums(rows, weights, panel, value, size * 4, k, target)
+            add_four_int24_sums(rows, weights, panel, value, size * 4, k, target)
         elif count == 3:
-            add_three_narrow_sums(rows, weights, panel, value, size * 4, k, target)
+            add_three_int24_sums(rows, weights, panel, value, size * 4, k, target)
         elif count == 2:
-            add_two_narrow_sums(rows, weights, panel, value, size * 4, k, target)
+            add_two_int24_sums(rows, weights, panel, value, size * 4, k, target)
         else:
-            add_one_narrow_sum(rows, weights, panel, value, size * 4, k, target)
+            add_one_int24_sum(rows, weights, panel, value, size * 4, k, target)

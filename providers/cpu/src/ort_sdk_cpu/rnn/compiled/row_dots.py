@@ -19,6 +19,7 @@ def _four_dots(rows: int, stride: int, ahead: int, x: int, size: int, sums: int,
     whole = size // 16 * 64
     for offset in range(0, whole, 64):
         value, row = load_f32(x + offset), rows + offset
+        # The next four rows may be on other pages, where the processor's own prefetcher does not go.
         prefetch(row + ahead)
         prefetch(row + ahead + stride)
         prefetch(row + ahead + 2 * stride)
@@ -48,6 +49,7 @@ def dots_of_rows(rows: int, start: int, stop: int, size: int, x: int, sums: int,
             for vector in range(vectors):
                 _four_dots(rows + row * stride, 0, 0, x + vector * stride, size, sums + vector * sums_stride + row * 4, 0)
         return
+    # Overlapping rows are computed twice, with the same result: no code is needed for one to three rows that are left.
     for block in range((stop - start + 3) // 4):
         row = min(start + 4 * block, stop - 4)
         for vector in range(vectors):

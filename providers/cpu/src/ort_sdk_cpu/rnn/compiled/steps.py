@@ -26,6 +26,7 @@ def is_within(args: Layer, step: int, sample: int) -> Any:
     """Whether a step belongs to a sample's sequence."""
     if args.lengths == 0:
         return True
+    # ONNX pads at the end of time: a reverse direction meets the padding first.
     time = args.steps - 1 - step if args.gates_stride < 0 else step
     return time < _length(args, sample)
 
@@ -41,6 +42,7 @@ def carry_state(kind: int, old: int, cell: int, before: int, after: int, left: i
 @inner
 def unit_range(size: int, thread: int, threads: int) -> Any:
     """First and end of a thread's hidden units: whole vectors but for the last thread."""
+    # Whole vectors: no two threads write to a cache line of a state.
     vectors = (size + 15) // 16
     return vectors * thread // threads * 16, min(size, vectors * (thread + 1) // threads * 16)
 
@@ -78,6 +80,7 @@ def _clear(row: int, start: int, stop: int) -> None:
 def clear_behind(kind: int, args: Layer, start: int, stop: int) -> None:
     """Zeros for the results of steps that do not belong to a sequence, and for the states of empty sequences."""
     row, last = args.hidden * 4, args.last_state
+    # ONNX wants zeros there, and the state was carried through them.
     for sample in range(args.batch):
         for step in range(args.steps):
             if not is_within(args, step, sample):

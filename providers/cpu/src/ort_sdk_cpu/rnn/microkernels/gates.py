@@ -1,7 +1,8 @@
-"""Products of vectors with panels of a matrix, for layers whose units need several sums each: 16 units are lanes.
+"""Micro-kernel of recurrent layers: hidden states times a panel of recurrent weights, with all gates of 16 units.
 
-A panel holds, for each step along K, one vector per sum. So it is read from its beginning to its end, once, which the caches are
-best at, and no sums across lanes are needed.
+A panel holds, for each element of the state (K), one vector of 16 units per gate. So it is read once, from its beginning to its
+end, which the processor's prefetchers do best, and no sums across lanes are needed. It is a GEMV with one sample, and a GEMM's
+tile with up to four, which share each load of weights.
 """
 
 from __future__ import annotations
@@ -28,15 +29,19 @@ __all__ = [
 ]
 
 _HAS_MANY_REGISTERS = instruction_set() >= InstructionSet.AVX512
+# Registers bound the tile: samples times gates sums, a vector of weights and a broadcast element.
 UNIT_ROWS = 4 if _HAS_MANY_REGISTERS else 1
-"""Most vectors multiplied at a time."""
+"""Most samples of a tile: four of four gates are 16 of AVX-512's 32 registers; elsewhere one of four gates takes 8 of 16."""
 UNROLLED = 4
-"""Steps of a turn of the loop."""
+"""Elements of K in an iteration of the loop."""
 _FLOAT_BYTES, _VECTOR_BYTES = 4, 64
 
 
 def _chains(vectors: int) -> int:
-    """Sums kept for each one wanted where there is one vector: adding to one takes several cycles."""
+    """Independent sums for each one wanted, of a single sample.
+
+    A chain of multiply-adds waits 4 cycles for each, and up to two can start in a cycle.
+    """
     return max(2, UNROLLED // vectors) if _HAS_MANY_REGISTERS else max(1, 2 // vectors)
 
 
@@ -44,70 +49,75 @@ class Panel:
     """LLVM code of products with a panel.
 
     Args:
-        vectors: sums of a unit.
-        rows: vectors multiplied with it.
-        x_row: bytes from one to the next.
+        vectors: gates, of which each is a vector per element of K.
+        rows: samples.
+        x_row: bytes from one sample to the next.
     """
 
-    has_single_steps = True
-    """Whether their number may be any; else it is a multiple of ``UNROLLED``."""
+    takes_any_k = True
+    """Whether K may be any number; else it is a multiple of ``UNROLLED``."""
 
     def __init__(self, vectors: int, rows: int, x_row: Any) -> None:
         self._vectors, self._rows, self._x_row = vectors, rows, x_row
+        # Several samples are independent sums already.
         self.chains = _chains(vectors) if rows == 1 else 1
 
-    def vectors_of(self, builder: Any, panel: Any, steps: int) -> Iterator[list[Any]]:
-        """The vectors of each of some steps."""
-        for step in range(steps):
-            places = [self.offset(builder, panel, step * self._vectors + index) for index in range(self._vectors)]
-            yield [emit_load(builder, place, VF32) for place in places]
+    def vectors_of(self, builder: Any, panel: Any, count_k: int) -> Iterator[list[Any]]:
+        """The vectors of each of some elements of K."""
+        for k in range(count_k):
+            addresses = [self.offset(builder, panel, k * self._vectors + index) for index in range(self._vectors)]
+            yield [emit_load(builder, address, VF32) for address in addresses]
 
-    def behind(self, builder: Any, panel: Any, steps: int) -> Any:
-        """Where the step behind some is."""
-        return self.offset(builder, panel, steps * self._vectors)
+    def after(self, builder: Any, panel: Any, count_k: int) -> Any:
+        """Address of the element of K after some."""
+        return self.offset(builder, panel, count_k * self._vectors)
 
     def scaled(self, _builder: Any, total: Any, _vector: int) -> Any:
-        """A sum of products as a sum of products of what the panel stands for."""
+        """A sum of products with stored weights as one of products with weights."""
         return total
 
-    def turn(self, builder: Any, values: list[Any], steps: int) -> list[Any]:
-        """Some steps: the next of ``[panel, x, *sums]``."""
+    def iterate(self, builder: Any, values: list[Any], count_k: int) -> list[Any]:
+        """An iteration over some elements of K: from ``[panel, x, *sums]`` the next ones."""
         panel, x, *sums = values
-        for step, vectors in enumerate(self.vectors_of(builder, panel, steps)):
-            first = step % self.chains * self._rows * self._vectors
+        for k, vectors in enumerate(self.vectors_of(builder, panel, count_k)):
+            # Chains take turns by elements of K, and are added up at the end.
+            first = k % self.chains * self._rows * self._vectors
             for row in range(self._rows):
-                place = moved(builder, builder.add(x, constant(step * _FLOAT_BYTES)), row, self._x_row)
-                value = splat(builder, emit_load(builder, place, F32))
+                address = moved(builder, builder.add(x, constant(k * _FLOAT_BYTES)), row, self._x_row)
+                # The element is broadcast by the load: it takes no shuffle.
+                value = splat(builder, emit_load(builder, address, F32))
                 for index, vector in enumerate(vectors, first + row * self._vectors):
                     sums[index] = emit_multiply_add(builder, value, vector, sums[index])
-        return [self.behind(builder, panel, steps), builder.add(x, constant(steps * _FLOAT_BYTES)), *sums]
+        return [self.after(builder, panel, count_k), builder.add(x, constant(count_k * _FLOAT_BYTES)), *sums]
 
-    def loop(self, builder: Any, values: list[Any], count: Any, steps: int) -> list[Any]:
-        """``count`` turns, if any."""
-        turns = lambda values: emit_loop(builder, values, count, lambda _index, values: self.turn(builder, values, steps))  # noqa: E731
-        return emit_if(builder, builder.icmp_signed(">", count, constant(0)), values, turns)
+    def loop(self, builder: Any, values: list[Any], count: Any, count_k: int) -> list[Any]:
+        """``count`` iterations, if any."""
+        body = lambda _index, values: self.iterate(builder, values, count_k)  # noqa: E731
+        iterations = lambda values: emit_loop(builder, values, count, body)  # noqa: E731
+        return emit_if(builder, builder.icmp_signed(">", count, constant(0)), values, iterations)
 
     def add_products(self, builder: Any, panel: Any, x: Any, count: Any, target: Any) -> None:
-        """Add the sums of ``count`` steps to those at a place."""
+        """Add the sums over ``count`` elements of K to those at an address."""
         values = [panel, x] + [ir.Constant(VF32, None)] * (self._rows * self._vectors * self.chains)
+        # Iterations of four elements, and single ones for the remainder.
         values = self.loop(builder, values, builder.sdiv(count, constant(UNROLLED)), UNROLLED)
-        if self.has_single_steps:
+        if self.takes_any_k:
             values = self.loop(builder, values, builder.srem(count, constant(UNROLLED)), 1)
         self._add_to(builder, target, values[2:])
 
     def _add_to(self, builder: Any, target: Any, sums: list[Any]) -> None:
-        """Add the sums to those at a place."""
+        """Add up chains, and add the sums to those at an address."""
         wanted = self._rows * self._vectors
         for index in range(wanted):
             total = sums[index]
             for chain in range(1, self.chains):
                 total = builder.fadd(total, sums[chain * wanted + index])
-            total, place = self.scaled(builder, total, index % self._vectors), self.offset(builder, target, index)
-            emit_store(builder, place, builder.fadd(total, emit_load(builder, place, VF32)))
+            total, address = self.scaled(builder, total, index % self._vectors), self.offset(builder, target, index)
+            emit_store(builder, address, builder.fadd(total, emit_load(builder, address, VF32)))
 
     @staticmethod
     def offset(builder: Any, address: Any, vectors: int) -> Any:
-        """An address some vectors on."""
+        """An address so many vectors on."""
         return builder.add(address, constant(vectors * _VECTOR_BYTES))
 
 
@@ -125,5 +135,5 @@ add_one_sum, add_two_sums, add_three_sums, add_four_sums = (
 )
 """``add(rows, panel, x, x_row, count, target)``: add, for up to ``UNIT_ROWS`` rows, a row times the panel to the row's sums.
 
-A row is ``count`` float32, ``x_row`` bytes behind the one before; its sums are as many vectors as the name says.
+A row is ``count`` float32, ``x_row`` bytes after the one before; its sums are as many vectors as the name says.
 """
