@@ -10,7 +10,7 @@ from typing import Any
 from ort_sdk.api import FusedSteps, FusibleProgram
 from ort_sdk_cpu.fusion.transformer.attention_pattern import AttentionGroup, attention_groups
 from ort_sdk_cpu.fusion.transformer.layers import Tasks, fused_sequence, sequences_of, tasks_of, unfit_tasks
-from ort_sdk_cpu.fusion.transformer.steps import RowStep
+from ort_sdk_cpu.fusion.transformer.row_step import RowStep
 from ort_sdk_cpu.memory.workspace import shared_scratch
 
 from .expressions import Expression, Expressions, function_of

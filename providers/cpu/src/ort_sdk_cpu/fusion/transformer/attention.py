@@ -16,7 +16,7 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .attention_pattern import AttentionGroup
 from .decode import BATCH, LENGTH, WORK, WORK_BYTES, Given, KeyValueCache, RowOperand, RunArguments, decode_task, score_bias_in
-from .steps import RowStep, only_reader
+from .row_step import RowStep, only_reader
 from .views import SWAP_TOKENS_AND_HEADS, Heads, RowViews, SameRows
 
 __all__ = ["attention_step"]

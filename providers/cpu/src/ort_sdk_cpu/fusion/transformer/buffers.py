@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Word
 
-from .steps import RowStep
+from .row_step import RowStep
 
 __all__ = ["RowLayout"]
 

@@ -17,7 +17,7 @@ from ort_sdk_cpu.reduction.arguments.arg_max import MODULE as ARG_MAX
 from ort_sdk_cpu.reduction.arguments.arg_max import ArgMax
 
 from .decode import Given, RunArguments
-from .steps import RowStep
+from .row_step import RowStep
 
 __all__ = ["index_step"]
 

@@ -11,8 +11,8 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
 from ort_sdk_cpu.fusion.elementwise.chains import fused_chains
 from ort_sdk_cpu.memory.workspace import Scratch
 
+from .row_step import RowStep
 from .sequence import RowSequence
-from .steps import RowStep
 
 __all__ = ["Readers", "SequenceWithFallback", "Tasks", "is_constant", "outputs_of", "with_fallback"]
 

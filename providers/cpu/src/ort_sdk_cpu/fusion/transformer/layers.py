@@ -19,11 +19,13 @@ from .attention import attention_step
 from .attention_pattern import AttentionGroup
 from .embedding import index_step
 from .fallback import Readers, Tasks, is_constant, outputs_of, with_fallback
+from .gemm import gemm_with_epilogue
 from .nbits import nbits_step
-from .qk_norm import normalization_of_heads
+from .normalization import normalization_of_heads
 from .rotary import rotation_of_heads
+from .row_step import RowStep
 from .sequence import RowSequence
-from .steps import RowStep, followed_product, row_step
+from .steps import row_step
 from .views import RowViews
 
 __all__ = ["RowSequence", "Tasks", "fused_sequence", "sequences_of", "tasks_of", "unfit_tasks"]
@@ -43,7 +45,7 @@ def tasks_of(program: FusibleProgram, expressions: Expressions, groups: Sequence
     tasks: dict[tuple[int, ...], RowStep] = {}
     views = RowViews(program, expressions, {group.output: group.query_value for group in groups})
     for position, step in program.steps.items():
-        followed = followed_product(position, program)
+        followed = gemm_with_epilogue(position, program)
         made = _single(step, program) if followed is None else None
         positions, task = followed if followed is not None else ((position,), made)
         if task is not None:

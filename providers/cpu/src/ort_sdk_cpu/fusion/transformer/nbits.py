@@ -16,7 +16,7 @@ from ort_sdk_cpu.gemm.nbits.operands import BIAS
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 
 from .decode import WORK
-from .steps import FLOAT_BYTES, ROWS, RowStep, renamed
+from .row_step import FLOAT_BYTES, ROWS, RowStep, renamed
 
 __all__ = ["behind_arranged", "nbits_step"]
 

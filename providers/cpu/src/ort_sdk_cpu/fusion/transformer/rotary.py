@@ -16,7 +16,7 @@ from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .decode import BATCH, LENGTH, Given, RowOperand, RunArguments
-from .steps import RowStep, only_reader
+from .row_step import RowStep, only_reader
 from .views import RowViews
 
 __all__ = ["rotation_of_heads"]

@@ -28,7 +28,7 @@ from .bounds import LaunchedTask, Span, check_tasks, spans_of
 from .buffers import RowLayout
 from .decode import RunArguments
 from .nbits import behind_arranged
-from .steps import AddedScores, RowStep
+from .row_step import RowStep, ScoreBiasOperand
 
 __all__ = ["RowSequence"]
 
@@ -285,7 +285,9 @@ class _Accesses:
         self._written[is_local] |= written
 
 
-def _numbers_of_scores(scores: AddedScores, array: HostArray, batch_shape: tuple[int, ...]) -> Iterator[tuple[Hashable, int]]:
+def _numbers_of_scores(
+    scores: ScoreBiasOperand, array: HostArray, batch_shape: tuple[int, ...]
+) -> Iterator[tuple[Hashable, int]]:
     """Words of ``ScoreBias``."""
     shape = (batch_shape[0], scores.heads, batch_shape[1], batch_shape[1])
     for position, number in enumerate((address_of(array), *strides_over(shape, array.shape, array.strides))):
