@@ -168,7 +168,7 @@ class GivenKeysAndValues:
 
 
 def _over_cache_of_rows(group: AttentionGroup, operands: Sequence[Heads], out: int, program: FusibleProgram) -> Any:
-    """Its cache, task, widths of rows and what is read, where it lengthens a cache; None if heads do not go together.
+    """Its cache, task, widths of rows and what is read, where it lengthens a cache; None if heads do not fit together.
 
     Args:
         group: the steps.

@@ -1,4 +1,8 @@
-"""Attention written as single operators, perhaps over a cache that it lengthens, in runs whose shapes vary."""
+"""Pattern matcher: attention written as single operators, perhaps over a cache that it lengthens, in runs whose shapes vary.
+
+It starts from each Softmax, and follows scores back to QK^T through scales and masks, weights on to PV, and keys and values back
+to a Concat with a past, through what repeats heads (grouped-query attention) and reshapes them.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expression, Expressions,
 __all__ = ["AttentionGroup", "attention_groups"]
 
 MICROSOFT = "com.microsoft"
-PRODUCTS = {("", "MatMul"), (MICROSOFT, "FusedMatMul")}
+MATMULS = {("", "MatMul"), (MICROSOFT, "FusedMatMul")}
 SOFTMAX = {("", "Softmax"), (MICROSOFT, "BiasSoftmax")}
 SCORES_AT = {"Div": 0, "Mul": 0, "Where": 1}
-"""Operator between a product and the mask that is added → input that may be scores."""
-MOST_DIMENSIONS = 3
-"""Of a constant of one element: with them it does not lend scores more."""
+"""Operator between QK^T and the mask that is added → its input that may be scores."""
+MAX_SCALAR_RANK = 3
+"""Of a constant of one element, which broadcasts to scores without more dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,14 @@ class AttentionGroup:
     output: int
     query_value: int = 0
     new: tuple[int, int] = (0, 0)
-    """Values that are new keys and values, where there is a cache; all of them where there is none, 0 for what is no value."""
+    """Values of new keys and values where there is a cache, of all where there is none; 0 for what is no value."""
     masks_nan: bool = False
-    """Whether weights that are no numbers become 0."""
+    """Whether weights that are NaN become 0."""
     uncached: AttentionGroup | None = None
     """The same without the steps that lengthen a cache."""
 
     def masking_nan(self) -> AttentionGroup:
-        """The same with 0 for weights that are no numbers."""
+        """The same with 0 for weights that are NaN."""
         uncached = None if self.uncached is None else replace(self.uncached, masks_nan=True)
         return replace(self, masks_nan=True, uncached=uncached)
 
@@ -128,10 +132,10 @@ def attention_groups(program: FusibleProgram, expressions: Expressions) -> Itera
 
 @dataclass(slots=True)
 class _Scores:
-    """What a softmax is of, followed back to a product."""
+    """A softmax's input, followed back to QK^T."""
 
     positions: list[int]
-    product: FusibleStep | None = None
+    matmul: FusibleStep | None = None
     scale: float = 1.0
     condition: int = 0
     filter_value: float = 0.0
@@ -158,20 +162,20 @@ class _Finder:
             return None
         if softmax.attributes.get("axis") not in (-1, self._expressions.rank(weights) - 1):
             return None
-        scores, hidden = self._scores(*softmax.inputs), self._without_nan(weights)
-        weights = program.steps[hidden[-1]].outputs[0] if hidden else weights
-        product = self._reader(weights)
-        if scores is None or scores.product is None or product is None:
+        scores, nan_steps = self._scores(*softmax.inputs), self._without_nan(weights)
+        weights = program.steps[nan_steps[-1]].outputs[0] if nan_steps else weights
+        matmul = self._reader(weights)
+        if scores is None or scores.matmul is None or matmul is None:
             return None
-        step = program.steps[product]
-        if not self._is_plain_product(step) or step.inputs[0] != weights:
+        step = program.steps[matmul]
+        if not self._is_plain_matmul(step) or step.inputs[0] != weights:
             return None
-        members = (*scores.positions, position, *hidden, product)
-        found = self._with_operands(scores, scores.product, step, members)
-        return found if found is None or not hidden else found.masking_nan()
+        members = (*scores.positions, position, *nan_steps, matmul)
+        found = self._with_operands(scores, scores.matmul, step, members)
+        return found if found is None or not nan_steps else found.masking_nan()
 
     def _without_nan(self, weights: int) -> tuple[int, ...]:
-        """Positions of steps that put 0 in the place of weights that are no numbers; none if there are none."""
+        """Positions of steps that replace weights that are NaN by 0; none if there are none."""
         readers = self._program.readers.get(weights, ())
         steps = [self._program.steps.get(position) for position in readers]
         if [step and step.op_type for step in steps] != ["IsNaN", "Where"] or steps[0] is None or steps[1] is None:
@@ -180,23 +184,23 @@ class _Finder:
         is_hidden = steps[1].inputs[0] == steps[0].outputs[0] and steps[1].inputs[2] == weights and number == 0
         return tuple(readers) if is_hidden and self._reader(steps[0].outputs[0]) is not None else ()
 
-    def _key_rows(self, product: FusibleStep) -> int:
+    def _key_rows(self, matmul: FusibleStep) -> int:
         """Value that keys are, in rows; 0 if they are none."""
-        keys = product.inputs[1]
-        if product.attributes.get("transB", 0):
+        keys = matmul.inputs[1]
+        if matmul.attributes.get("transB", 0):
             return keys
         reshaped = self._made_by("Reshape", keys)
-        back = None if reshaped is None else self._turned_back(*reshaped)
+        back = None if reshaped is None else self._before_transpose(*reshaped)
         if back is not None:
             return back[0]
         made = self._made_by("Transpose", keys)
         return made[1].inputs[0] if made is not None and _swaps_last(made[1].attributes.get("perm", ())) else 0
 
     def _with_operands(
-        self, scores: _Scores, first: FusibleStep, product: FusibleStep, members: Sequence[int]
+        self, scores: _Scores, first: FusibleStep, matmul: FusibleStep, members: Sequence[int]
     ) -> AttentionGroup | None:
         expressions, (query, keys) = self._expressions, first.inputs
-        key, value = self._plain_key(first), _Operand(expressions.array(product.inputs[1]))
+        key, value = self._plain_key(first), _Operand(expressions.array(matmul.inputs[1]))
         plain = AttentionGroup(
             tuple(sorted(members)),
             expressions.array(query),
@@ -206,14 +210,17 @@ class _Finder:
             scores.condition,
             scores.filter_value,
             scores.added,
-            product.outputs[0],
+            matmul.outputs[0],
             query,
-            (self._key_rows(first), product.inputs[1]),
+            (self._key_rows(first), matmul.inputs[1]),
         )
-        operands = (query, keys, product.inputs[1])
+        operands = (query, keys, matmul.inputs[1])
         if not all(map(self._is_known, plain.reads)) or not all(map(self._is_float, operands)):
             return None
-        lengthened, values = self._cached(keys, is_turned=not first.attributes.get("transB", 0)), self._cached(product.inputs[1])
+        lengthened, values = (
+            self._cached(keys, is_transposed=not first.attributes.get("transB", 0)),
+            self._cached(matmul.inputs[1]),
+        )
         if lengthened is None or values is None or lengthened.present == values.present:
             return plain
         if lengthened.shared != values.shared or not self._are_alike(query, lengthened, values):
@@ -227,14 +234,14 @@ class _Finder:
         ranks = {self._expressions.rank(each.present) for each in (keys, values)}
         return ranks == {4} or ranks == {self._expressions.rank(query)}
 
-    def _plain_key(self, product: FusibleStep) -> _Operand:
+    def _plain_key(self, matmul: FusibleStep) -> _Operand:
         """Rows of keys as they are."""
-        keys = self._expressions.array(product.inputs[1])
-        is_turned = not product.attributes.get("transB", 0)
-        return _Operand(replace(keys, text=f"{keys.text}.swapaxes(-1, -2)") if is_turned else keys)
+        keys = self._expressions.array(matmul.inputs[1])
+        is_transposed = not matmul.attributes.get("transB", 0)
+        return _Operand(replace(keys, text=f"{keys.text}.swapaxes(-1, -2)") if is_transposed else keys)
 
     def _scores(self, value: int, added: int = 0) -> _Scores | None:
-        """A softmax's input as a scaled and masked product; ``added`` is what the softmax adds to it."""
+        """A softmax's input as scaled and masked QK^T; ``added`` is the bias that BiasSoftmax adds."""
         if added and not (
             self._is_known(added) and self._is_float(added) and self._expressions.rank(added) == self._expressions.rank(value)
         ):
@@ -247,10 +254,10 @@ class _Finder:
                 return None
             step = self._program.steps[position]
             positions.append(position)
-            if (step.domain, step.op_type) in PRODUCTS:
-                scores.product = step
+            if (step.domain, step.op_type) in MATMULS:
+                scores.matmul = step
                 scores.scale *= float(step.attributes.get("alpha", 1.0))
-                return scores if self._is_scores_product(step) else None
+                return scores if self._is_scores_matmul(step) else None
             before = self._before(step, scores)
             if before is None:
                 return None
@@ -274,26 +281,26 @@ class _Finder:
         return None
 
     def _before_mask(self, step: FusibleStep, scores: _Scores) -> int | None:
-        """The operand of an Add that a product may be behind."""
+        """The operand of an Add that QK^T may be behind; the other one is the mask."""
         for own, mask in (step.inputs, step.inputs[::-1]):
-            if self._is_product(own) and self._is_known(mask) and self._is_float(mask):
+            if self._is_matmul(own) and self._is_known(mask) and self._is_float(mask):
                 scores.added = mask
                 return own
         return None
 
-    def _is_product(self, value: int) -> bool:
-        """Whether a value is a product, perhaps scaled or masked."""
+    def _is_matmul(self, value: int) -> bool:
+        """Whether a value is a MatMul's, perhaps scaled or masked."""
         while True:
             position = self._expressions.makers.get(value)
             step = None if position is None else self._program.steps[position]
-            if step is None or (step.domain, step.op_type) in PRODUCTS:
+            if step is None or (step.domain, step.op_type) in MATMULS:
                 return step is not None
             if step.op_type not in SCORES_AT:
                 return False
             value = step.inputs[SCORES_AT[step.op_type]]
 
-    def _cached(self, value: int, *, is_turned: bool = False) -> _Operand | None:
-        """Keys or values as a cache that a Concat lengthens; ``is_turned`` if rows are columns here."""
+    def _cached(self, value: int, *, is_transposed: bool = False) -> _Operand | None:
+        """Keys or values as a cache that a Concat lengthens; ``is_transposed`` if rows are columns here."""
         expressions, target = self._expressions, None
         repeat: _Repeat | None = None
         steps: set[int] = set()
@@ -303,22 +310,22 @@ class _Finder:
             if step is None or position is None or step.domain:
                 return None
             if step.op_type == "Concat":
-                found = None if is_turned else self._lengthened(position, step, target, frozenset(steps))
+                found = None if is_transposed else self._lengthened(position, step, target, frozenset(steps))
                 return found if found is None or repeat is None else replace(found, shared=repeat.shared, batch=repeat.batch)
-            turned = self._turned_back(position, step) if is_turned else None
-            if turned is not None:
-                is_turned, value = False, turned[0]
-                steps |= turned[1]
+            untransposed = self._before_transpose(position, step) if is_transposed else None
+            if untransposed is not None:
+                is_transposed, value = False, untransposed[0]
+                steps |= untransposed[1]
                 continue
-            found_repeat = self._repeated(position, step) if not (is_turned or target or repeat) else None
+            found_repeat = self._repeated(position, step) if not (is_transposed or target or repeat) else None
             if found_repeat is not None:
                 repeat, value = found_repeat, found_repeat.value
                 steps |= repeat.steps
                 continue
             steps.add(position)
-            if step.op_type == "Transpose" and is_turned and _swaps_last(step.attributes.get("perm", ())):
-                is_turned = False
-            elif step.op_type == "Reshape" and target is None and not is_turned:
+            if step.op_type == "Transpose" and is_transposed and _swaps_last(step.attributes.get("perm", ())):
+                is_transposed = False
+            elif step.op_type == "Reshape" and target is None and not is_transposed:
                 target = self._target(step)
                 if target is None:
                     return None
@@ -350,7 +357,7 @@ class _Finder:
         steps = self._on_shapes(target.steps | whole.steps) | {position, expand[0], unsqueeze[0]}
         return _Repeat(shared, asked, value, frozenset(steps))
 
-    def _turned_back(self, position: int, reshape: FusibleStep) -> tuple[int, set[int]] | None:
+    def _before_transpose(self, position: int, reshape: FusibleStep) -> tuple[int, set[int]] | None:
         """Rows (batch, heads, rows, size) that are made columns as (matrices, rows, size), and the steps."""
         transpose = self._made_by("Transpose", reshape.inputs[0])
         merge = None if transpose is None else self._made_by("Reshape", transpose[1].inputs[0])
@@ -372,7 +379,7 @@ class _Finder:
         return value, {position, transpose[0], merge[0], *self._on_shapes(targets[0].steps | targets[1].steps)}
 
     def _on_shapes(self, steps: frozenset[int]) -> frozenset[int]:
-        """Those of steps that work out numbers, not those that make what has a shape."""
+        """Those of some steps that compute shapes, not values whose shapes are asked for."""
         return frozenset(own for own in steps if not self._is_float(self._program.steps[own].outputs[0]))
 
     def _made_by(self, op_type: str, value: int) -> tuple[int, FusibleStep] | None:
@@ -411,7 +418,7 @@ class _Finder:
     def _number(self, value: int) -> float | None:
         shown = self._program.values.get(value)
         constant: Any = None if shown is None else shown.constant
-        is_number = constant is not None and constant.size == 1 and constant.ndim <= MOST_DIMENSIONS
+        is_number = constant is not None and constant.size == 1 and constant.ndim <= MAX_SCALAR_RANK
         return float(constant.reshape(())[()]) if is_number else None
 
     def _is_known(self, value: int) -> bool:
@@ -420,16 +427,16 @@ class _Finder:
     def _is_float(self, value: int) -> bool:
         return self._program.values[value].element_type is TensorElementType.FLOAT
 
-    def _is_plain_product(self, step: FusibleStep) -> bool:
-        turned = any(step.attributes.get(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB"))
-        return (step.domain, step.op_type) in PRODUCTS and not turned and step.attributes.get("alpha", 1.0) == 1.0
+    def _is_plain_matmul(self, step: FusibleStep) -> bool:
+        is_transposed = any(step.attributes.get(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB"))
+        return (step.domain, step.op_type) in MATMULS and not is_transposed and step.attributes.get("alpha", 1.0) == 1.0
 
-    def _is_scores_product(self, step: FusibleStep) -> bool:
+    def _is_scores_matmul(self, step: FusibleStep) -> bool:
         return not any(step.attributes.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
 
 
 def _asks_for(target: Sequence[str], wanted: Sequence[set[str]]) -> bool:
-    """Whether a Reshape asks for certain numbers, each in one of several texts, but for one that it leaves open at most."""
+    """Whether a Reshape asks for certain sizes, each written in one of several ways; one may be left open (-1)."""
     return target.count(OPEN) < 2 and all(own in {OPEN, *texts} for own, texts in zip(target, wanted, strict=True))
 
 

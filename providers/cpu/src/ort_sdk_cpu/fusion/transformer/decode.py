@@ -148,7 +148,7 @@ class KeyValueCache:
 
     @property
     def has_scores(self) -> bool:
-        """Whether numbers may be added to the scores."""
+        """Whether there is a score bias."""
         return bool(self.mask or self.condition or self.added)
 
     @property
@@ -330,7 +330,7 @@ def _are_fit(step: FusibleStep, program: FusibleProgram) -> bool:
 
 
 def _rotary(step: FusibleStep, program: FusibleProgram, cos: int, sin: int, size: int) -> Any:
-    """How to rotate; None for not at all, ``NotImplemented`` for what is not known."""
+    """The rotation; None for none, ``NotImplemented`` for tables that are not constant."""
     if not step.attributes.get("do_rotary", 0) or not cos or not sin:
         return None
     tables: list[Any] = [program.values[index].constant for index in (cos, sin)]
@@ -347,7 +347,15 @@ def decode_task(
     rotary: Rotary | None,
     vectors: tuple[HostArray | None, HostArray | None],
 ) -> TaskWords:
-    """The task of an attention over a cache; vectors are numbers that take part in softmaxes, and the bias."""
+    """The task of an attention over a cache.
+
+    Args:
+        attributes: scale, softcap and window of the node.
+        cache: that it lengthens.
+        operands: rows of queries, new keys, new values and result.
+        rotary: rotation of queries and keys; None for none.
+        vectors: sinks, and the bias of queries, keys and values; None for none.
+    """
     smooth, bias = vectors
     size, own, window = cache.size, cache.keys, int(attributes.get("local_window_size", -1))
     row, cached = size * FLOAT_BYTES, size * (HALF_BYTES if cache.is_half else FLOAT_BYTES)
@@ -393,7 +401,7 @@ def _terms(*names: Hashable) -> tuple[Terms, ...]:
 
 
 def multi_head_over_cache(step: FusibleStep, program: FusibleProgram) -> Any:
-    """As ``group_query_attention``, of a MultiHeadAttention with a past and no numbers added to scores."""
+    """As ``group_query_attention``, of a MultiHeadAttention with a past and no score bias."""
     padded, outputs = (*step.inputs, *[0] * (MULTI_HEAD_INPUTS - len(step.inputs))), step.outputs
     query, key, value, bias, mask, added, past_key, past_value = padded[:MULTI_HEAD_INPUTS]
     if (

@@ -155,10 +155,10 @@ class SequenceWithFallback:
             [index for index in sorted(made.difference(outputs, (0,))) if last.get(index) == position]
             for position in range(len(parts))
         ]
-        """For each part, what the others before it made that none behind it reads."""
+        """For each part, values that it is the last to read: they are dropped after it."""
 
     def compute(self, *inputs: HostArray) -> Any:
-        """New outputs; ``NotImplemented`` for what a part cannot."""
+        """New outputs; ``NotImplemented`` if a part cannot compute them."""
         result = self._whole.compute(*inputs)
         self.algorithm = IN_PARTS if result is NotImplemented else getattr(self._whole, "algorithm", None)
         if result is not NotImplemented:

@@ -106,7 +106,7 @@ class _Finder:
         """Positions of the steps that put one for all heads into cosines and sines."""
 
     def rotation(self, position: int, first: int, second: int) -> tuple[tuple[int, ...], RowStep] | None:
-        """The task, if the sum's input ``first`` is what cosines are in."""
+        """The task, if the sum's input ``first`` is the product with cosines."""
         add = self._program.steps[position]
         if add.op_type != "Add" or add.domain or len(self._shape(add.outputs[0])) != 4:
             return None
@@ -150,7 +150,7 @@ class _Finder:
         return tuple(sorted(self._positions)), step
 
     def _whole(self, begins: int, rotated: int) -> tuple[int, int]:
-        """Heads whose beginnings were rotated, and what puts their ends behind those; zeros if there are none."""
+        """Heads that are rotated in part, and the Concat of rotated elements with the others; zeros where all are rotated."""
         x, joins = self._cut_from(begins), only_reader(rotated, "Concat", self._program)
         if not x or joins is None:
             return 0, 0
@@ -178,7 +178,7 @@ class _Finder:
         return step.inputs[0]
 
     def _has_halves(self, value: int) -> bool:
-        """Whether a value is made, number by number, of one that is put behind itself."""
+        """Whether a value is an element-wise function of a Concat of a value with itself."""
         for op_type in ("Cos", "Sin"):
             step = self._made(op_type, value)
             joined = None if step is None else self._made("Concat", step.inputs[0])

@@ -181,7 +181,7 @@ class RowViews:
         return None if split is None else Heads(*split, heads, size, size)
 
     def _split(self, value: int) -> tuple[SameRows, int, int] | None:
-        """Rows, their width, and where in them begins what a Reshape makes (batch, tokens, ...) of; else None."""
+        """(rows, their width, first column) of what a Reshape splits into (batch, tokens, ...); None for anything else."""
         position, reshape = self._maker(value)
         if reshape is None or reshape.op_type != "Reshape":
             return None
@@ -217,7 +217,7 @@ class RowViews:
         return Heads(rows, width, start + first * size, heads, size, parts * size).through(position)
 
     def _first_of(self, step: FusibleStep, axis: int) -> int | None:
-        """The first of what a step takes along an axis, where it takes what is side by side, the same in every run."""
+        """First index that a step takes along an axis, where it takes a range, the same in every run; else None."""
         given = [self._expressions.constant(index) for index in step.inputs[1:]]
         whole, shape = self._shape(step.inputs[0]), self._shape(step.outputs[0])
         if not given or any(array is None or array.size != 1 for array in given):
@@ -284,7 +284,7 @@ class RowViews:
         return None if required is None else SameRows(x, target.steps, required)
 
     def required(self, batch_shape: tuple[str, ...]) -> frozenset[Required] | None:
-        """What has to hold for two numbers to be batch and tokens; None where that is not known."""
+        """What must hold for two sizes to be batch and tokens; None where that is not known."""
         found: set[Required] = set()
         for axis, text in enumerate(batch_shape):
             dimension = None if text == OPEN else (0, int(text)) if text.isdigit() else self._dimension(text)
