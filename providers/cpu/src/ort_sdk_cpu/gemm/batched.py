@@ -196,7 +196,8 @@ class BoundGemm:
         self._operands = operands
         self._strides = _strides(operands)
         partition = _planned(layout.problem, batches[0].count, libraries.thread_count())
-        self.algorithm = partition.algorithm
+        self.algorithm = partition.algorithm.value
+        """Its name."""
         self._work = ToldMemory(scratch, WORKSPACE, partition.workspace_bytes)
         self._calls = [_task(operands, layout, batch, partition) for batch in batches]
 
@@ -312,7 +313,7 @@ class GemmWriter:
         if self._moving is None or not self._moving.moves_to(operands):
             return False
         self._moving()
-        self._chosen.name = self._moving.algorithm.value
+        self._chosen.name = self._moving.algorithm
         return True
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
@@ -331,7 +332,7 @@ class GemmWriter:
     def _bound(self, operands: GemmOperands) -> BoundGemm | None:
         found = bound_gemm(operands, self._scratch)
         if found is not None:
-            self._chosen.name = found.algorithm.value
+            self._chosen.name = found.algorithm
         return found
 
 

@@ -17,7 +17,7 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from .batched import SHORTEST_DOT
 from .constant_b import RowGemm
 from .plan import GemmFunction, epilogue_words, task_of
-from .select import BLayout, GemmAlgorithm
+from .select import BLayout, GemmAlgorithm, GemmProblem
 
 __all__ = ["SmallGemm", "SmallGemmKernel"]
 
@@ -34,8 +34,9 @@ class SmallGemm:
 
     def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation) -> None:
         self._transposed, self._epilogue = transposed, epilogue_words(alpha, activation)
-        self._function = functools.cache(lambda sizes: GemmFunction(sizes, scratch, alpha=alpha, activation=activation))
-
+        self._function = functools.cache(
+            lambda k, n, trans_b: GemmFunction(BLayout(k, n, trans_b), scratch, alpha=alpha, activation=activation)
+        )
         self.algorithm: GemmAlgorithm | None = None
         """Of the last call."""
 
@@ -66,14 +67,13 @@ class SmallGemm:
         if depth != k or not 0 < work < MIN_ELEMENTS or not (c is None or c.shape in {(n,), (1, n)}):
             return NotImplemented
         is_copied = self._transposed and k < SHORTEST_DOT
-        sizes = BLayout(k, n, self._transposed and not is_copied)
-        task = task_of(sizes.problem(rows))
-        if not _is_at_hand(task.module, task.name):
+        trans_b = self._transposed and not is_copied
+        if not _is_at_hand(rows, k, n, trans_b):
             return NotImplemented
         out = np.empty((*outer, n), np.float32)
         right = np.ascontiguousarray(b.T if is_copied else b)
         bias = None if c is None else np.ascontiguousarray(c)
-        function = self._function(sizes)
+        function = self._function(k, n, trans_b)
         function(rows, np.ascontiguousarray(a), right, bias, out)
         self.algorithm = function.algorithm
         return out
@@ -99,6 +99,8 @@ class SmallGemmKernel(DirectlyBindable):
         return getattr(self._programs, "algorithm", None) if found is None else found.value
 
 
-@functools.cache
-def _is_at_hand(module: str, name: str) -> bool:
-    return is_worth_a_task(1, module, name)
+# By numbers: to make a problem and select its algorithm takes as long as a small GEMM.
+@functools.lru_cache(maxsize=1024)
+def _is_at_hand(m: int, k: int, n: int, trans_b: bool) -> bool:
+    task = task_of(GemmProblem(m, k, n, trans_b))
+    return is_worth_a_task(1, task.module, task.name)

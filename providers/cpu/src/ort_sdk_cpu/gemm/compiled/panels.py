@@ -38,7 +38,7 @@ def copy_results(source: int, source_row: int, rows: int, columns: int, c: int, 
 
 @inner
 def prefetch_shift(tiles: int) -> int:
-    """Log2 of the most tiles that share the prefetching of the next panel: each asks for as small a part of it."""
+    """Log2 of the most tiles that share the prefetching of the next panel: each prefetches as small a part of it."""
     # A power of two: tiles divide their step counts by it with a shift.
     shift = 0
     while 2 << shift <= tiles:

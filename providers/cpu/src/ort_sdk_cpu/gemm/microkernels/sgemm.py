@@ -95,7 +95,7 @@ class Operands(NamedTuple):
     is_second: bool = False
     """Whether vectors are prefetched into the second cache only: those of more steps than the first one has room for."""
     written: Any = None
-    """Vectors that are written later, as far apart; None: none."""
+    """Vectors that are written later, with the same stride; None: none."""
     line: Any = None
     """What is read later of other memory: it comes into the second cache, ``line_step`` bytes on with each two steps."""
     line_step: Any = None
@@ -193,14 +193,14 @@ def _advanced(builder: Any, given: Operands, at: _Pointers, steps: int) -> list[
 def _prefetch(builder: Any, given: Operands, index: Any) -> None:
     """Prefetch what is read later."""
     if given.line is not None:
-        # With each two steps one line, or both of two: every line of what comes next is asked for once.
+        # With each two steps one line, or both of two: every line of what comes next is prefetched once.
         place = builder.add(given.line, builder.mul(builder.lshr(index, constant(1)), given.line_step))
         other = builder.and_(builder.lshr(given.line_step, constant(1)), constant(_VECTOR_BYTES))
         for each in (place, builder.add(place, other)):
             emit_prefetch(builder, each, is_second=True)
     if given.source is None:
         return
-    # Each of several tiles asks for a part of what comes next, so that memory is busy all the time.
+    # Each of several tiles prefetches a part of what comes next, so that memory is busy all the time.
     offset = builder.mul(builder.lshr(index, given.prefetch_shift), given.source_step)
     places = [
         (builder.add(start, offset), start is given.written) for start in (given.source, given.written) if start is not None

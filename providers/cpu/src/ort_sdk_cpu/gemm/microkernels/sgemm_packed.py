@@ -63,7 +63,7 @@ def _step(builder: Any, rows: int, panel: Any, group: Any, step: int, sums: list
 def _prefetch(builder: Any, ahead: Any, ahead_step: Any) -> None:
     """Prefetch lines of what comes next: two, or as many as the steps' own."""
     lines = [builder.add(ahead, constant(line * _LINE_BYTES)) for line in range(AHEAD_BYTES // _LINE_BYTES)]
-    # Two lines always; the branch is taken by tiles that have to ask for more, one of few rows.
+    # Two lines always; the branch is taken by tiles that have to prefetch more, where there are few.
     for line in lines[:2]:
         emit_prefetch(builder, line, is_second=True)
     with builder.if_then(builder.icmp_signed(">", ahead_step, constant(2 * _LINE_BYTES))):

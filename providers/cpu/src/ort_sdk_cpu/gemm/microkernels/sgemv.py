@@ -58,7 +58,7 @@ def rows_added(rows: int) -> int:
 def _add_scaled(
     builder: Any, load: Callable[[_Address], Any], factors: list[list[Any]], targets: list[_Address], b_rows: list[_Address]
 ) -> list[Any]:
-    """Sums that lie at the targets, of which each has factors of its own for the rows, after the rows."""
+    """Sums at the targets, of which each has factors of its own, with some rows of B added."""
     sums = [load(place) for place in targets]
     for step, row in enumerate(b_rows):
         vector = load(row)
@@ -69,7 +69,7 @@ def _add_scaled(
 def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
     b, b_row, x, x_row, columns, target, target_row = given
     b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
-    # The rows that the next call reads: lines of them are asked for as these are read.
+    # The rows that the next call reads: lines of them are prefetched as these are read.
     following = [builder.add(moved(builder, row, steps, b_row), constant(LAST_BYTE)) for row in b_rows]
     numbers = [moved(builder, x, row, x_row) for row in range(rows)]
     factors = [
@@ -115,7 +115,7 @@ def add_rows(builder: Any, rows: Any, b: Any, b_row: Any, x: Any, x_row: Any, co
         rows: how many.
         b: address of the matrix's rows.
         b_row: bytes from row to row.
-        x: address of the numbers for the first row, which follow each other.
+        x: address of the factors of the first row, which follow each other.
         x_row: bytes from row to row.
         columns: how many.
         target: address of the first row that is added to.
@@ -141,13 +141,13 @@ def _dot_step(
 
 
 def _emit_whole(builder: Any, sums: list[Any], whole: Any, body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """Sums after so many whole vectors, which rows of few numbers have none of."""
+    """Sums after so many whole vectors, of which short rows have none."""
     is_any = builder.icmp_signed(">", whole, constant(0))
     return emit_if(builder, is_any, sums, lambda values: emit_loop(builder, values, whole, body))
 
 
 def _emit_dots(builder: Any, b_rows: list[_Address], x_rows: list[_Address], k: Any) -> list[Any]:
-    """Vectors whose lanes add up to the dot products of each row of x with each of the other matrix."""
+    """Vectors whose lanes add up to the dot products of each row of x with each of B."""
     whole, left = builder.ashr(k, constant(4)), builder.and_(k, constant(15))
 
     def step(offset: Any, load: Callable[[_Address], Any], sums: list[Any]) -> list[Any]:
@@ -179,20 +179,20 @@ def add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: i
 def _dots(
     builder: Any, rows: Any, b: Any, b_row: Any, b_rows: Any, x: Any, x_row: Any, k: Any, target: Any, target_row: Any
 ) -> None:
-    """Dot products of up to ``FEW_ROWS`` rows with up to ``_DOTS`` rows of another matrix.
+    """Dot products of up to ``FEW_ROWS`` rows with up to ``_DOTS`` rows of B.
 
-    Those are read side by side, from the first number to the last: the processor sees by itself how it goes on, and brings more
-    than it is asked for where rows follow each other.
+    Those are read side by side, from their beginnings to their ends: the processor prefetches them by itself, and beyond their
+    ends where rows follow each other.
 
     Args:
         builder: of LLVM code.
         rows: how many.
-        b: address of the other matrix's rows.
+        b: address of B's rows.
         b_row: bytes from row to row.
         b_rows: how many of them there are, at least one.
         x: address of the first row.
         x_row: bytes from row to row.
-        k: numbers in a row.
+        k: elements of a row.
         target: address of the first row's results, which follow each other.
         target_row: bytes from row to row.
     """
@@ -215,7 +215,7 @@ def _dots(
 
 @operation(types.none, *[types.intp] * 5)
 def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) -> None:
-    """Dot products of one row with ``_DOTS_OF_ONE`` rows of another matrix, read as by ``_dots``; arguments as for it."""
+    """Dot products of one row with ``_DOTS_OF_ONE`` rows of B, read as by ``_dots``; arguments as for it."""
     sums: list[Any] = []
     for first in range(0, _DOTS_OF_ONE, _DOTS):
         sums += _emit_dots(builder, [moved(builder, b, row, b_row) for row in range(first, first + _DOTS)], [x], k)
@@ -224,7 +224,7 @@ def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) 
 
 @inner
 def all_dots(rows: int, b: int, b_row: int, b_rows: int, x: int, x_row: int, k: int, target: int, target_row: int) -> None:
-    """Dot products of up to ``FEW_ROWS`` rows with any number of rows of another matrix; arguments as for ``_dots``."""
+    """Dot products of up to ``FEW_ROWS`` rows with any number of rows of B; arguments as for ``_dots``."""
     done = 0
     # Sixteen rows side by side for one row: 5 to 50 % less time than four where rows do not share sets of the cache.
     if rows == 1 and _HOLDS_ONE:

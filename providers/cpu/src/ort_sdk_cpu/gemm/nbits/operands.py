@@ -134,7 +134,7 @@ def kn_operands(weight: BlockWeight, sources: KNSources) -> NBitsOperands:
 
 
 def is_signed(element_type: TensorElementType) -> bool:
-    """Whether codes of a type are to be raised by half their range."""
+    """Whether codes of a type are signed: their sign bits are flipped, so that they are raised by half their range."""
     return element_type in _SIGNED
 
 

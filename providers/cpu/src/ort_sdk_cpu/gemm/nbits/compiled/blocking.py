@@ -2,7 +2,7 @@
 
 A *strip* is 32 columns of a weight [N, k_blocks, bytes], or those of 64 bytes in a row of a weight [K, N]. Of a strip and some
 blocks (a *chunk*), a panel is made: pairs of vectors of 16 columns; then tiles of the result are computed from it. Columns that
-share a byte lie in different vectors.
+share a byte are in different vectors.
 
 From the outside: threads share parts of K and N; groups of strips; rows of activations, MC at a time; chunks along K; the strips
 of a group. So a panel is unpacked once for MC rows, while sums of a group stay in the workspace.
@@ -120,7 +120,7 @@ def _job(args: MatMulNBits, job: int, pairs: int, planes: int, make: Any, use: A
 
 @inner
 def run_jobs(args: MatMulNBits, thread: int, threads: int, pairs: int, planes: int, make: Any, use: Any) -> None:
-    """A part of the jobs of a task.
+    """A thread's jobs of a task.
 
     Args:
         args, thread, threads: the task's.

@@ -18,7 +18,7 @@ __all__ = ["dequantized_dot", "has_finite_sum"]
 
 @inner
 def has_finite_sum(args: MatMulNBits, row: int, blocks: int) -> Any:
-    """Whether the sum of a row of activations is no infinity or NaN; it lies behind those of the blocks."""
+    """Whether the sum of a row of activations is no infinity or NaN; it is behind those of the blocks."""
     whole = read_f32(args.x_sums + row * args.block_stride + blocks * 4)
     # Infinity less infinity, and NaN less anything, are NaN.
     return whole - whole == 0

@@ -45,7 +45,7 @@ _STEP_BYTES = 2 * TILE_BYTES // TILE_STEPS_BF16
 """Of 32 columns of a panel, for each step along K."""
 # Four rows are unpacked at a time: these are eight turns of that loop.
 _AHEAD = 32
-"""Rows of a weight [K, N] that are asked for ahead."""
+"""Rows of a weight [K, N] that are prefetched ahead."""
 # Asking for both lines gained a quarter for KN weights.
 _LAST_BYTE = 63
 """Of a vector: weights of model files begin at any byte, so that a vector is in two cache lines."""
@@ -69,7 +69,7 @@ def _finish_bf16x3(bits: int) -> Any:
 
 @inner
 def _finish_bf16(s_panel: int, z_panel: int, vectors: int) -> None:
-    """What numbers are more than their scaled codes in place of zero points."""
+    """Offsets of weights from their scaled codes, in place of zero points."""
     for vector in range(vectors):
         place = z_panel + vector * 64
         store_f32(place, multiply(multiply(load_f32(place), load_f32(s_panel + vector * 64)), splat_f32(np.float32(-1))))

@@ -165,8 +165,7 @@ def _use(pairs: int) -> Any:
             while row < rows:
                 sums, index = target + row * stride + pair * 128, m_first + row
                 x = args.x + index // _LARGE * args.x_stride + index % _LARGE * 4 + first * block * 48
-                # Twelve rows hide the latency of additions; the rest goes by four, which a tile of packed rows begins anywhere
-                # with.
+                # Twelve rows hide the latency of additions, and are a tile of packed rows; others go by four.
                 if rows - row > 2 * _SMALL and index % _LARGE == 0:
                     _large(place, x, steps, sums, stride, begins)
                     row += _LARGE

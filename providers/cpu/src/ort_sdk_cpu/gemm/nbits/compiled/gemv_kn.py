@@ -48,12 +48,12 @@ _ROWS = {"f32": (16, 16), "i8": (32, 8)}
 """Rows that are read together, by the kind of activations: of one row of them, and of more. More sums would be kept of fewer; of
 more, float32 would lose more in rounding."""
 _QUAD = 4
-"""Of them, rows whose codes lie side by side in the registers."""
+"""Of them, rows whose codes are side by side in the registers."""
 _GROUP_OF_ONE, _GROUP_OF_MORE = 128, 64
-"""Strips that are read together, for one row of activations and for more: their rows, and those that are asked for meanwhile, fit
+"""Strips that are read together, for one row of activations and for more: their rows, and those that are prefetched, fit
 the caches; more is read of a row of codes at once."""
 _AHEAD_OF_SCALES = 4096
-"""Bytes ahead of the reading of scales that are asked for."""
+"""Bytes ahead of the reading of scales that are prefetched."""
 _ONE = np.float32(1)
 
 
@@ -72,7 +72,7 @@ def _four(codes: int, stride: int, first: int, rows: int) -> Any:
 
 @inner
 def _prefetch_lines(place: int, column: int, width: int, stride: int) -> Any:
-    """Ask for four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
+    """Prefetch four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
     for line in range(_QUAD):
         prefetch_second(place + line * _STRIP)
     place += _QUAD * _STRIP

@@ -4,7 +4,7 @@ A weight's row is read in place, 64 bytes at a time, a *span*: 16 lanes of 4 byt
 Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of 4-byte lanes of a block. Four rows are read side
 by side, so that activations are loaded once for all four.
 
-Without zero points, half the codes' range is meant.
+Without zero points, they are half the codes' range.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _offsets(bits: int) -> Any:
 
     @inner
     def points(address: int, first: int, count: int, kind: int, ahead: int, scale: Any, sums: Any, total: Any) -> Any:
-        # Float zero points take as much memory as scales, and are asked for like them.
+        # Float zero points take as much memory as scales, and are prefetched like them.
         if kind == 2:
             prefetch_second(address + first * 4 + ahead)
             value = load_f32_first(address + first * 4, count)

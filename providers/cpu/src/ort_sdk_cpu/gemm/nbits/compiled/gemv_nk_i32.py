@@ -4,7 +4,7 @@ Activations are fixed-point numbers of 31 bits in four int8 limbs: int8 dot prod
 float32 of each code. Spans and groups are those of ``gemv_nk_f32``. Two rows are read side by side, so that activations are
 loaded once for both. They are far apart: each is the next of a long run of rows, which processors foresee.
 
-Without zero points, half the codes' range is meant.
+Without zero points, they are half the codes' range.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .dequantized_dot import dequantized_dot, has_finite_sum
 __all__ = ["gemv_nk_i32_2", "gemv_nk_i32_4", "gemv_nk_i32_8"]
 
 _AHEAD_OF_ZERO_POINTS = 2048
-"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
+"""Bytes ahead of the reading of a row's float32 zero points that are prefetched, as many as of scales."""
 _FIRST_LIMBS = np.float32(65536)
 
 

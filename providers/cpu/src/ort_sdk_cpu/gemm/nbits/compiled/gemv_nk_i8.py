@@ -6,7 +6,7 @@ Sixteen blocks, a *group*, are ``lanes`` spans, where ``lanes`` is the number of
 Two rows are read side by side, so that activations are loaded once for both. They lie far apart: each is the next of a long run
 of rows, which processors foresee.
 
-Without zero points, half the codes' range is meant.
+Without zero points, they are half the codes' range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["gemv_nk_i8_2", "gemv_nk_i8_4", "gemv_nk_i8_8"]
 _MANY, _TWO, _ONE = 4, 2, 1
 """Rows of activations that are multiplied at a time."""
 _AHEAD_OF_ZERO_POINTS = 2048
-"""Bytes ahead of the reading of a row's float32 zero points that are asked for, as many as of scales."""
+"""Bytes ahead of the reading of a row's float32 zero points that are prefetched, as many as of scales."""
 
 
 def _zero_points(bits: int) -> Any:

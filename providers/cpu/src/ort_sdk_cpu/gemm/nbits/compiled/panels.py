@@ -27,8 +27,8 @@ __all__ = ["maker_of_columns", "maker_of_rows"]
 def maker_of_rows(bits: int, fill: Any, finish: Any, *, takes_turns: bool = False) -> Any:
     """Panels of a weight [N, ...], of 32 rows.
 
-    They lie behind each other, so that the next ones are asked for in that order; if strips take turns, in that in which they are
-    wanted.
+    They are behind each other, so that the next ones are prefetched in that order; if strips take turns, in that of their
+    use.
     """
     scales_of = scales_of_rows(bits)
 
@@ -79,7 +79,7 @@ def maker_of_rows(bits: int, fill: Any, finish: Any, *, takes_turns: bool = Fals
 def maker_of_columns(bits: int, fill: Any, finish: Any, *, takes_turns: bool = False) -> Any:
     """Panels of a weight [K, N].
 
-    The next blocks' bytes are asked for in the order in which they lie; if strips take turns, ``fill`` asks for them.
+    The next blocks' bytes are prefetched in the order of memory; if strips take turns, ``fill`` prefetches them.
     """
     # Bound here: in compiled code they are constants.
     scales_of, planes = scales_of_columns(bits), 8 // bits

@@ -1,7 +1,7 @@
 """Weights and scales of DequantizeLinear, [K, N], brought into MatMulNBits' layout, [N, ...].
 
-A weight is read in strips of 64 bytes of its rows, some strips side by side, down to its last row: so what is written lies
-together. Threads share the strips.
+A weight is read in strips of 64 bytes of its rows, some strips side by side, down to its last row: so what is written is
+contiguous. Threads share the strips.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Such a number has eight bits at most, so one bfloat16 holds it, and its products with bfloat16 add up as exactly as float32 does.
 It is kept ``2 ** -shift_of(bits)`` times as large: so a block's sum of products with activations of any size is finite.
 
-A tile's row has pairs of steps along K for 16 columns, as codes lie in 4 bytes: those that are ``distance`` steps apart.
+A tile's row has pairs of steps along K for 16 columns, in the order of codes in 4 bytes: those that are ``distance`` steps apart.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def lanes_operation(bits: int, emit_pairs: EmitPairs) -> Any:
 def columns_operation(bits: int, emit_pairs: EmitPairs) -> Any:
     """Operation ``store_columns(address, stride, rows, flip, scales, offsets, blocks_bytes, target, pair_bytes)``.
 
-    It stores 64 bytes of four rows of K. Of ``rows``, at least one, the last stands for those missing; ``flip`` is turned over in
+    It stores 64 bytes of four rows of K. Of ``rows``, at least one, the last stands for those missing; ``flip`` is flipped in
     each 4 bytes. For each pair of vectors of columns, ``pair_bytes`` apart, two rows go to a tile and to the one behind it; their
     block's ``scales`` and ``offsets`` are two vectors side by side each, ``blocks_bytes`` apart.
     """

@@ -3,7 +3,7 @@
 Three bfloat16 hold a float32: its first 8 bits, the next, and the last. What is not finite is the first term, and the others are
 zeros: as a code is one bfloat16, products are then what they are of float32.
 
-Tiles of 16 rows and 32 steps along K follow each other: parts, and steps. A row's 64 bytes are pairs, as of ``code_tiles``.
+Tiles of 16 rows and 32 steps along K follow each other: terms, and steps. A row's 64 bytes are pairs, as of ``amx_codes``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TERMS = 3
 TILE_STEPS_BF16 = 32
 """Of bfloat16 in a tile's row: steps along K."""
 STAGE_BYTES = 4 * TILE_BYTES
-"""Working memory of a product."""
+"""Workspace of ``multiply_codes``."""
 _FIRST_BITS = ir.Constant(VI32, [-(1 << 16)] * LANES)
 _SHIFT = ir.Constant(VI32, [16] * LANES)
 _NAN = ir.Constant(VF32, [float("nan")] * LANES)
@@ -152,7 +152,7 @@ def _emit_block(builder: Any, steps: Any, places: list[Any], meanwhile: Callable
 def multiply_codes(
     builder: Any, count: Any, steps: Any, x: Any, panel: Any, scales: Any, target: Any, target_row: Any, stage: Any
 ) -> None:
-    """Add products of 16 rows of float32 in parts with 32 columns: a block's sums while the unit multiplies the next one.
+    """Add products of 16 rows of float32 in three terms with 32 columns: a block's sums while the unit multiplies the next one.
 
     Args:
         builder: of LLVM code.

@@ -1,7 +1,7 @@
-"""The numbers that codes of 2, 4 or 8 bits stand for, and activations, as tiles of bfloat16, and their products.
+"""Dequantized weights of 2, 4 or 8 bits, and activations, rounded to tiles of bfloat16, and their products.
 
 What each is rounded to has 8 bits: activations are nearer to theirs than as 8-bit integers with a scale for each block, and sums
-of products need no scales any more. For the order of a tile's numbers see ``code_tiles``.
+of products need no scales any more. For the order of a tile's numbers see ``amx_codes``.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
 
 @inner
 def separate_span(place: int, planes: int) -> None:
-    """Take the elements of a span apart by their position in a byte."""
+    """Deinterleave the elements of a span by their position in a byte."""
     # In registers: two or four vectors are taken apart by even and odd bytes, twice for four.
     if planes == 2:
         x, y = load_i32(place), load_i32(place + 64)
@@ -97,14 +97,14 @@ def clear_padding(target: int, size: int, block: int, planes: int) -> None:
 
 @inner
 def separate_planes(target: int, size: int, block: int, planes: int) -> None:
-    """Take the elements of a row's spans apart by their position in a byte."""
+    """Deinterleave the elements of a row's spans by their position in a byte."""
     for start in range(0, padded_size(size, block, planes), 64 * planes):
         separate_span(target + start, planes)
 
 
 @inner
 def quantize_row(row: int, size: int, block: int, planes: int, target: int, scales: int, sums: int) -> None:
-    """Quantise a row to int8, block by block, and take the elements that share a byte of the weight apart.
+    """Quantize a row to int8, block by block, and deinterleave the elements that share a byte of the weight.
 
     Args:
         row: address of ``size`` float32.
@@ -114,7 +114,7 @@ def quantize_row(row: int, size: int, block: int, planes: int, target: int, scal
         target: spans of 64 * planes int8; in each, for each position in a byte, the 64 elements that have it. As many
             as cover whole blocks, zeros behind the last element.
         scales: float32 scale of each block: largest magnitude / 127.
-        sums: float32 sum of each block's quantised elements times its scale.
+        sums: float32 sum of each block's quantized elements times its scale.
     """
     for start in range(0, size, block):
         place = start // block * 4
@@ -141,7 +141,7 @@ def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
 
 @inner
 def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, sums: int, workspace: int) -> None:
-    """Take the elements that share 4 bytes of the weight apart.
+    """Deinterleave the elements that share 4 bytes of the weight.
 
     Args:
         row, size, block, planes: as for ``quantize_row``.

@@ -1,7 +1,7 @@
-"""A row of activations for rows of packed integers, quantised with a scale for the elements of each 4 bytes of them.
+"""A row of activations for rows of packed integers, quantized with a scale for the elements of each 4 bytes of them.
 
 A *span* is 64 bytes of a weight's row, 16 lanes of 4 bytes: ``64 * planes`` elements, where ``planes = 8 / bits`` elements share
-a byte. Such small groups are quantised more closely than a weight's blocks; a lane's products are scaled by one multiplication.
+a byte. Such small groups are quantized more closely than a weight's blocks; a lane's products are scaled by one multiplication.
 """
 
 from __future__ import annotations
@@ -103,5 +103,5 @@ quantize_row_by_lanes = {planes: _arrange(planes) for planes in (1, 2, 4)}
 * ``block``: a weight's elements with one scale; a multiple of 16.
 * ``target``: for each span ``64 * planes`` int8, in order of their position in a byte, and 16 float32, a lane's largest magnitude
   / 127. As many as cover whole blocks, zeros behind the last element; 64 bytes more are written.
-* ``sums``: float32 sum of each block's quantised elements times their scales.
+* ``sums``: float32 sum of each block's quantized elements times their scales.
 """

@@ -4,8 +4,8 @@ In each block, ``x = scale * (2**24 a + 2**16 b + 2**8 c + d)``, where a, b, c a
 largest one in the block times 2**-29. Numbers of 2**-6 of the largest lose nothing, others less than 2**-29 of it. Each limb has
 a *line* of memory of its own.
 
-Codes count from half their range, yet are multiplied as they are: sums of products *start* from minus half the range times the
-limbs' sum. Starts are kept in two int32, of the first two limbs together, as 256 a + b, and of the others, as 256 c + d.
+Codes stand for numbers from half their range, yet are multiplied unsigned: sums of products *start* from minus half the range
+times the limbs' sum. Starts are kept in two int32, of the first two limbs together, as 256 a + b, and of the others, as 256 c + d.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _lane_sums(place: int, stride: int, planes: int) -> Any:
 
 @inner
 def quantize_row_to_limbs(row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int) -> None:
-    """Quantise a row, and take the elements that share a byte of the weight apart.
+    """Quantize a row, and deinterleave the elements that share a byte of the weight.
 
     Args:
         row: address of ``size`` float32.

@@ -1,4 +1,4 @@
-"""Reading two rows of a weight of packed integers side by side, some bytes apart; what follows is asked for meanwhile."""
+"""Reading two rows of a weight of packed integers side by side, some bytes apart; what follows is prefetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["load_code_pair", "load_half_scale_pair", "load_scale_pair"]
 
 # Into the second cache: the first one has few requests open at a time, and those that wait for memory would keep others out.
 _AHEAD = 6144
-"""Bytes ahead of the reading of a row that are asked for."""
+"""Bytes ahead of the reading of a row that are prefetched."""
 _AHEAD_OF_SCALES = 2048
 
 

@@ -37,14 +37,14 @@ class StripOperations(NamedTuple):
     add_rows: Any
     """``add_rows(sums, first, second, third, fourth, offset, rows, flip, x, table)``: add four rows of codes, an offset behind
     their addresses, times the activations at ``x``. Of float32 there are ``rows``; behind int8 there are zeros. ``flip`` is
-    turned over in each 4 bytes of codes; a table has the values of codes of 2 and 4 bits as float32."""
+    flipped in each 4 bytes of codes; a table has the values of codes of 2 and 4 bits as float32."""
     fill: Any
     """``fill(value)``: a zero point of all columns."""
     load_zeros: Any
     """``load_zeros(address, flip, start)``: the zero points of the columns, packed as a row of codes, less ``start``."""
     finish: Any
     """``finish(target, lost, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale``
-    less zero points times ``x_sum``, all times the scales, which lie as their row has them. Activations of float32 add to those
+    less zero points times ``x_sum``, all times the scales, in the order of their row. Activations of float32 add to those
     at ``lost`` what is lost in rounding."""
     settle: Any
     """``settle(target, lost)``: add a vector of what was lost in rounding, but to sums that became infinite."""
@@ -221,7 +221,7 @@ class _StripsF32(_Strips):
         return total
 
     def _row_codes(self, builder: Any, address: Any) -> list[Any]:
-        """The codes of 64 bytes, with what lies above them in their byte."""
+        """The codes of 64 bytes, with the bits above them in their byte."""
         found = []
         for quarter in range(_QUARTERS):
             codes = builder.zext(emit_load(builder, _at(builder, address, quarter * LANES), _I8X16), VI32)

@@ -1,4 +1,4 @@
-"""Tiles of a matrix product: some rows by two vectors, kept in registers."""
+"""Register tiles of GEMMs of MatMulNBits: some rows by two vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of a weight of packed integers, unpacked to bytes in the order of a product's panel: four rows of K to a lane."""
+"""Blocks of a weight of packed integers, unpacked to bytes in the order of a panel: four rows of K to a lane."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEP_BYTES = 128
 
 
 def unpacked(builder: Any, value: Any, bits: int, flips: Any = None) -> list[Any]:
-    """The elements that share a byte, each in its own vector, with bits turned over: the same in each element."""
+    """The elements that share a byte, each in its own vector, with bits flipped: the same in each element."""
     if bits == 8:
         return [value if flips is None else builder.xor(value, flips)]
     # All four bytes of a lane at once.
@@ -80,13 +80,13 @@ def _named(emit: Callable[..., Any], bits: int) -> Callable[[Callable[..., Any]]
 transpose_u2, transpose_u4, transpose_u8 = (_transpose(bits) for bits in (2, 4, 8))
 """``transpose(address, stride, rows, count, target)``: 16 rows of N, ``count`` times 4 bytes of each along K.
 
-``stride`` bytes lie between rows; of ``rows``, at least one, the last stands for those missing; zeros stand for missing bytes.
+Rows are ``stride`` bytes apart; of ``rows``, at least one, the last stands for those missing; zeros stand for missing bytes.
 For each 4 bytes and each position in a byte, a vector goes to ``target``, 128 bytes from one to the next.
 """
 
 interleave_u2, interleave_u4, interleave_u8 = (_interleave(bits) for bits in (2, 4, 8))
 """``interleave(address, stride, rows, flip, target, pair_stride)``: four rows of K, 64 bytes of each along N.
 
-As above; ``flip`` is turned over in each 4 bytes read. For each 16 bytes of N and each position in a byte, a vector goes to
+As above; ``flip`` is flipped in each 4 bytes read. For each 16 bytes of N and each position in a byte, a vector goes to
 ``target``: two side by side, then ``pair_stride`` bytes on.
 """

@@ -1,4 +1,4 @@
-"""Products that read a constant matrix of float16 where it lies: every form, beside float64; whole models beside onnxruntime."""
+"""GEMM that reads a B of float16 in place: every algorithm beside float64; whole models beside onnxruntime."""
 
 import numpy as np
 import onnxruntime

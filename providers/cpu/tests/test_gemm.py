@@ -1,4 +1,4 @@
-"""Products that read a constant weight where it lies: every form, beside float64; unaligned, odd sizes, several threads."""
+"""GEMM that reads B in place: every algorithm beside float64; unaligned, odd sizes, several threads."""
 
 import concurrent.futures
 import os
@@ -39,7 +39,7 @@ def unaligned(array, offset):
     return raw[start : start + array.nbytes]
 
 
-def product(a, b, *, is_transposed=False, bias=None, offset=0, **tail):
+def gemm(a, b, *, is_transposed=False, bias=None, offset=0, **tail):
     """The product written into the middle of a larger array, whose rest must stay."""
     rows, inner = a.shape
     columns = b.shape[0 if is_transposed else 1]
@@ -56,7 +56,7 @@ def product(a, b, *, is_transposed=False, bias=None, offset=0, **tail):
 def check(rows, inner, columns, *, is_transposed=False, offset=0):
     a, b = random(rows, inner), random(inner, columns, seed=1)
     given = np.ascontiguousarray(b.T) if is_transposed else b
-    found = product(a, given, is_transposed=is_transposed, offset=offset)
+    found = gemm(a, given, is_transposed=is_transposed, offset=offset)
     expected, scale = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
     assert (np.abs(found - expected) <= 1e-6 * scale).all()
 
@@ -96,7 +96,7 @@ ACTIVATIONS = {
 def test_bias_factor_and_activation(rows, kind, is_transposed):
     a, b, bias = random(rows, 130), random(130, 131, seed=1) / 12, random(131, seed=2)
     given = np.ascontiguousarray(b.T) if is_transposed else b
-    found = product(a, given, is_transposed=is_transposed, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
+    found = gemm(a, given, is_transposed=is_transposed, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
     expected = ACTIVATIONS[kind](0.5 * (a.astype(np.float64) @ b) + bias)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
@@ -108,7 +108,7 @@ def test_infinities_and_nan_stay_in_their_column(rows, is_transposed):
     b[99, 89], b[0, 0] = np.inf, np.nan
     with np.errstate(invalid="ignore"):
         expected = a @ b
-    found = product(a, np.ascontiguousarray(b.T) if is_transposed else b, is_transposed=is_transposed)
+    found = gemm(a, np.ascontiguousarray(b.T) if is_transposed else b, is_transposed=is_transposed)
     assert np.isnan(found[:, 0]).all()
     np.testing.assert_array_equal(found[:, 89], expected[:, 89])
     assert np.isfinite(found[:, 1:89]).all()
@@ -196,7 +196,7 @@ def test_a_session_on_several_threads():
 _CHILD = """
 import numpy as np, sys
 sys.path.insert(0, {folder!r})
-import test_in_place_products as tests
+import test_gemm as tests
 for rows in (1, 4, 6, 9, 20, 50):
     for is_transposed in (False, True):
         tests.check(rows, 600, 131, is_transposed=is_transposed, offset=1)
@@ -214,7 +214,7 @@ def test_other_instruction_sets(level):
 _WITHOUT = """
 import sys
 sys.path.insert(0, {folder!r})
-import test_in_place_products as tests
+import test_gemm as tests
 tests.sessions_output(tests.random(200, 150, seed=5), "MatMul", {{}})
 """
 

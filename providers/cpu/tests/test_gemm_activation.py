@@ -1,4 +1,4 @@
-"""Gemm with an activation that the products' tasks do not have, beside onnxruntime."""
+"""Gemm with an activation that no epilogue of a GEMM task has, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime

@@ -1,4 +1,4 @@
-"""Products of small matrices and stacks on arrays that stay: compiled, for any layout with dense rows."""
+"""Small GEMMs, and batches of them, on arrays that stay: compiled, for any layout with contiguous rows."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
 from ort_sdk_cpu.memory.workspace import shared_scratch
 from ort_sdk_cpu.platform import libraries
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
 
 
 def _random(*shape, seed=0):

@@ -1,4 +1,4 @@
-"""Products with large constant matrices in panels: every size beside float64, and what becomes of the matrix itself."""
+"""GEMM with a large constant B packed into panels: every size beside float64, and what becomes of the matrix itself."""
 
 import concurrent.futures
 import os
@@ -26,7 +26,7 @@ from ort_sdk.api import KernelInfo, NodeArg, OrtMemoryInfo
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.testing.collection import only_new_objects
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
 
 ROWS = (1, 2, 3, 4, 5, 11, 12, 13, 24, 25, 36, 47, 64, 128, 130)
 SIZES = ((1, 70000), (3, 1000), (127, 300), (128, 32), (130, 33), (257, 600), (768, 96), (1300, 64), (3100, 31))
@@ -42,7 +42,7 @@ def panels_of(matrix, *, transposed=False):
     return packing.packed_panels(ArrayTensor(given), CpuAllocator(OrtMemoryInfo()), transposed=transposed)
 
 
-def product(a, panels, columns, *, bias=None, **tail):
+def gemm(a, panels, columns, *, bias=None, **tail):
     """The product written into the middle of a larger array, whose rest must stay."""
     rows, inner = a.shape
     guarded = np.full(rows * columns + 128, 7, np.float32)
@@ -57,7 +57,7 @@ def product(a, panels, columns, *, bias=None, **tail):
 
 def check(rows, inner, columns, *, transposed=False):
     a, b = random(rows, inner), random(inner, columns, seed=1)
-    found = product(a, panels_of(b, transposed=transposed), columns)
+    found = gemm(a, panels_of(b, transposed=transposed), columns)
     expected, scale = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
     assert (np.abs(found - expected) <= 1e-6 * scale).all()
 
@@ -107,7 +107,7 @@ ACTIVATIONS = {
 def test_bias_factor_and_activation(rows, kind):
     """Of so many columns that they are finished some at a time."""
     a, b, bias = random(rows, 130), random(130, 611, seed=1) / 12, random(611, seed=2)
-    found = product(a, panels_of(b), 611, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
+    found = gemm(a, panels_of(b), 611, bias=bias, alpha=0.5, activation=Activation(kind, 0.25))
     expected = ACTIVATIONS[kind](0.5 * (a.astype(np.float64) @ b) + bias)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
@@ -118,7 +118,7 @@ def test_infinities_and_nan_stay_in_their_column(rows):
     b[99, 89], b[0, 0] = np.inf, np.nan
     with np.errstate(invalid="ignore"):
         expected = a @ b
-    found = product(a, panels_of(b), 90)
+    found = gemm(a, panels_of(b), 90)
     assert np.isnan(found[:, 0]).all()
     np.testing.assert_array_equal(found[:, 89], expected[:, 89])
     assert np.isfinite(found[:, 1:89]).all()
@@ -294,7 +294,7 @@ def mapped_bytes(folder):
 _CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
-import test_packed_products as tests
+import test_gemm_packed as tests
 for rows in (1, 4, 6, 9, 20, 50, 130):
     for transposed in (False, True):
         tests.check(rows, 301, 231, transposed=transposed)

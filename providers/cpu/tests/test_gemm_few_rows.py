@@ -1,4 +1,4 @@
-"""Products of few rows with a transposed matrix, which is gone over for four rows at a time."""
+"""GEMM of few rows with B (N, K), by dot products of four rows at a time."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+@pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("inner", "columns"), [(7, 1), (48, 33), (300, 130), (5000, 70)])
 @pytest.mark.parametrize("rows", [4, 5, 8, 9, 10, 11])
