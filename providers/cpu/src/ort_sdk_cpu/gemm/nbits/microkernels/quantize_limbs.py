@@ -5,7 +5,7 @@ largest one in the block times 2**-29. Numbers of 2**-6 of the largest lose noth
 a *line* of memory of its own.
 
 Codes stand for numbers from half their range, yet are multiplied unsigned: sums of products *start* from minus half the range
-times the limbs' sum. Starts are kept in two int32, of the first two limbs together, as 256 a + b, and of the others, as 256 c + d.
+times the limbs' sum. Starts are kept in two int32, of the first two limbs together, as 256 a + b, and the others, as 256 c + d.
 """
 
 from __future__ import annotations
