@@ -188,9 +188,11 @@ def any_size(model):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_of_any_size(monkeypatch, block, threads):
     written = []
-    write = inverted_bottleneck.BlockKernel.write_varying
+    write = inverted_bottleneck.InvertedBottleneckKernel.write_varying
     monkeypatch.setattr(
-        inverted_bottleneck.BlockKernel, "write_varying", lambda *arguments: written.append(write(*arguments)) or written[-1]
+        inverted_bottleneck.InvertedBottleneckKernel,
+        "write_varying",
+        lambda *arguments: written.append(write(*arguments)) or written[-1],
     )
     model, channels = any_size(block_of(*block)), block[0][1]
     options, theirs = ort.SessionOptions(), onnxruntime.SessionOptions()

@@ -103,7 +103,7 @@ class SeparableSizes(NamedTuple):
 
     @property
     def _image_bytes(self) -> int:
-        """Of the lines of a image that are under a row of windows."""
+        """Of the lines of an image that are under a row of windows."""
         image = self.image
         return 0 if image is None else image.shape[1] * image.kernel[0] * image.length(self.x_shape[3]) * _FLOAT_BYTES
 

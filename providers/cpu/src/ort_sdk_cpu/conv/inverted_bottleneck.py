@@ -1,6 +1,7 @@
-"""Convolutions of one filter per channel with the ones before and behind them as one task: what is between stays in the cache.
+"""Depthwise convolutions with the pointwise ones before and behind them as one task: what is between stays in the cache.
 
-Those are of one tap; the one before may also be the first of a network, of a image of few channels.
+Inverted bottlenecks of MobileNetV2 (Sandler et al. 2018) and what is like them. The convolution before may also be the first of a
+network, of an image of few channels. Whether stages are one task is decided by counting operations, see ``fused_stages``.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Stage(NamedTuple):
 
     @property
     def is_of_image(self) -> bool:
-        """Whether it reads a image of few channels."""
+        """Whether it reads an image of few channels."""
         return isinstance(self.kernel, FewInputChannelsKernel)
 
     @property
@@ -75,9 +76,9 @@ def fused_stages(first: Stage | None, filters: Stage, last: Stage | None) -> tup
     """How to compute stages that follow each other.
 
     Args:
-        first: of one tap or of a image; None if there is none that can be part.
+        first: pointwise, or of an image of few channels; None if there is none that can be part.
         filters: with one filter per channel.
-        last: of one tap; None if there is none that can be part.
+        last: pointwise; None if there is none that can be part.
 
     Returns:
         Whether the first and the last are part of one task with the filters, and whether its threads share channels in place of
@@ -129,9 +130,9 @@ class InvertedBottleneckKernel(ChannelsLastKernel):
     """Stages as one task; inputs are X, weight and bias of each stage, and last what is added, all of which may be absent but X.
 
     Args:
-        first: of one tap or of a image, or none.
+        first: pointwise, or of an image of few channels; None for none.
         filters: with one filter per channel.
-        last: of one tap, or none.
+        last: pointwise; None for none.
         by_channels: whether threads share channels in place of rows; there must be no last stage then.
     """
 

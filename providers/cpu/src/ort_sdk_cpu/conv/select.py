@@ -1,8 +1,8 @@
 """Which algorithm computes a convolution: the one place that chooses, with all thresholds of the family.
 
-``choose`` decides once, when a kernel is made, from what a model says of its node; ``is_worth_it`` and ``choose_small`` when the
-shapes of a run are known, and ``choose_dynamic`` when shapes turn out to vary. A member of ``ConvAlgorithm`` says which kernel
-is made (``conv.operators.KERNELS``), and is what kernels report as the one they used last.
+``choose_specialized``, and then ``choose_general``, decide once, when a kernel is made, from what a model says of its node;
+``is_worth_it`` and ``choose_small`` when the shapes of a run are known, and ``choose_dynamic`` when shapes turn out to vary. A
+member of ``ConvAlgorithm`` says which kernel is made (``conv.operators.KERNELS``); kernels report the one that they used last.
 
 Thresholds without figures balance the two costs that they name. What whole algorithms gain was measured with one node, each
 switched off by its own predicate and both sessions timed in turns, on a busy machine (2 cores with AVX-512 VNNI, 2026-11), so
@@ -30,7 +30,6 @@ from .packing import panel_width
 from .problem import ConvAlgorithm, ConvProblem
 
 __all__ = [
-    "choose",
     "choose_dynamic",
     "choose_general",
     "choose_small",
@@ -39,11 +38,6 @@ __all__ = [
     "windows_of",
     "work_of",
 ]
-
-
-def choose(problem: ConvProblem) -> ConvAlgorithm | None:
-    """The algorithm of a node, from what its model says; None where only ``choose_small``'s are left."""
-    return choose_specialized(problem) or choose_general(problem)
 
 
 def choose_specialized(problem: ConvProblem) -> ConvAlgorithm | None:
@@ -77,7 +71,7 @@ def choose_general(problem: ConvProblem) -> ConvAlgorithm | None:
 
 
 WINOGRAD_CHANNELS = 16
-"""Fewest channels, in and out, that make enough products to pay for the transforms, which touch each element 16 times."""
+"""Fewest channels, in and out: the transforms' work per channel is the same, however many channels are on the other side."""
 WINOGRAD_SIZE = 6
 """Smallest height and width of which few of the outputs of 2 x 2 tiles fall outside."""
 

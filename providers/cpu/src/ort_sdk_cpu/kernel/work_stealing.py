@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["CLAIMS", "groups_for"]
+__all__ = ["groups_for"]
 
-CLAIMS = (0,) * 8
-"""Initial values of the words of a task's arguments that count the jobs taken."""
 JOBS_PER_THREAD = 6
 """Jobs per thread at least: a thread that is preempted holds up a sixth of its work, the others steal the rest."""
 
