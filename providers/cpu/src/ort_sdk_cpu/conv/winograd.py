@@ -92,6 +92,7 @@ class _Sizes(NamedTuple):
         """The task, but for the arrays of a call."""
         (samples, channels, height, width), (_, outputs, rows, columns) = self.x_shape, self.out_shape
         (tile_rows, tile_columns), (blocks, channel_parts), (top, left) = self.tiles, self.cuts, begins
+        work_bytes = self.work_bytes
         arguments = Winograd(
             **POINTED_LATER,
             samples=samples,
@@ -107,10 +108,10 @@ class _Sizes(NamedTuple):
             tile_columns=tile_columns,
             blocks=blocks,
             channel_parts=channel_parts,
-            work_bytes=self.work_bytes,
+            work_bytes=work_bytes,
             epilogue=epilogue.arguments,
         )
-        return TaskPlan(MODULE, "winograd", arguments, _POSITIONS, self.threads, self.work_bytes * self.threads)
+        return TaskPlan(MODULE, "winograd", arguments, _POSITIONS, self.threads, work_bytes * self.threads)
 
 
 def _pack(weight: HostArray, outputs: int, channels: int) -> HostArray:

@@ -117,7 +117,7 @@ def _transform_input(args: Winograd, first: int, count: int, target: int, row: i
 def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weights: int, sums: int, sums_row: int) -> None:
     """The 16 GEMMs of some tiles and one panel of weights."""
     blocks, tiles = (channels + _K_BLOCK - 1) // _K_BLOCK, (count + MR - 1) // MR
-    slowness, panel_row = prefetch_shift(tiles), _WIDTH * 4
+    shift, panel_row = prefetch_shift(tiles), _WIDTH * 4
     for position in range(_POINTS):
         for block in range(blocks):
             start = channels * block // blocks
@@ -129,9 +129,9 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
                 # Tiles of nearly equal height instead of full ones and a remainder: a low register tile waits for its loads.
                 first = count * index // tiles
                 height = count * (index + 1) // tiles - first
-                soon = following + min(index * (steps >> slowness), steps) * panel_row
+                soon = following + min(index * (steps >> shift), steps) * panel_row
                 x, y = source + first * row, target + first * sums_row
-                tile(height, panel, panel_row, 64, x, row, steps, y, sums_row, int(block == 0), soon, panel_row, slowness)
+                tile(height, panel, panel_row, 64, x, row, steps, y, sums_row, int(block == 0), soon, panel_row, shift)
 
 
 @inner

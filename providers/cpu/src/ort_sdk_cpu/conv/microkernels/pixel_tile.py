@@ -161,7 +161,7 @@ def leading_pixel_tile(
     soon: Any,
     written: Any,
     behind: Any,
-    slowness: Any,
+    prefetch_shift: Any,
     line: Any,
     line_step: Any,
 ) -> None:
@@ -173,7 +173,7 @@ def leading_pixel_tile(
         soon: address of what is added to the pixels behind these.
         written: where they are written.
         behind: bytes from pixel to pixel of both.
-        slowness: those of ``depth >> slowness`` pixels are prefetched.
+        prefetch_shift: those of ``depth >> prefetch_shift`` pixels are prefetched.
         line: as there; so are the bytes.
         line_step: bytes.
     """
@@ -181,7 +181,7 @@ def leading_pixel_tile(
     ahead = {
         "source": soon,
         "source_step": behind,
-        "slowness": slowness,
+        "prefetch_shift": prefetch_shift,
         "written": written,
         "line": line,
         "line_step": line_step,

@@ -110,7 +110,7 @@ def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
 
 
 @inner
-def _slowness_of(depth: int) -> int:
+def _prefetch_shift_of(depth: int) -> int:
     """Power of two of channels, in the course of which one pixel is prefetched: so many that those of a tile are."""
     found = 0
     while depth >> (found + 1) >= MR:
@@ -190,7 +190,7 @@ def multiply_pixels(
             address, panel_place, count = x + first * x_row + start * 4, panel_weights + start * _PANEL_BYTES, stop - start
             leading_pixel_tile(
                 *(rows, vectors, panel_place, address, x_row, count, bias, addend, addend_row, low, high, target, target_row),
-                *(soon, written, behind, _slowness_of(count), line + start * line_step // 2, line_step),
+                *(soon, written, behind, _prefetch_shift_of(count), line + start * line_step // 2, line_step),
             )
             bias, addend, addend_row = work, stage, _PANEL_BYTES
         if not is_direct:
