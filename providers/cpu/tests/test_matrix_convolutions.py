@@ -13,9 +13,9 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_matrix_unit
 from ort_sdk_cpu.quantized.conv import direct, select, tiling
-from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
-from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
-from ort_sdk_cpu.quantized.conv.direct import Sum, TaskConvolution
+from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight
+from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
+from ort_sdk_cpu.quantized.conv.direct import DirectConvolution, Sum
 
 import ort_sdk as ort
 from ort_sdk.opset.nn.windows import WindowAttributes
@@ -102,14 +102,14 @@ class Case:
         return values[:, None, None]
 
     def weights(self):
-        return ZeroedWeight.of(self.weight, self.zero_points)
+        return CenteredWeight.of(self.weight, self.zero_points)
 
     def quantized(self, added=()):
         """What the task writes."""
         factors, zeros = self.scales * X_SCALE / Y_SCALE, (X_ZERO, Y_ZERO)
         can_add = self.weight.dtype == np.int8
         constants = {"can_add": can_add, "scales": factors, "bias": self.bias, "zero_points": zeros, "scratch": Scratch()}
-        convolution = TaskConvolution(self.geometry, self.weight.shape, self.weights, **constants)
+        convolution = DirectConvolution(self.geometry, self.weight.shape, self.weights, **constants)
         out = _channels_last(np.zeros(self.sums.shape, self.x.dtype))
         convolution.call(self.x, out, added or None).run(self.x, *added[:1], out)
         return out
@@ -121,7 +121,7 @@ class Case:
 
     def floats(self, finish):
         """What the task of a scale and zero point of the run writes."""
-        convolution = FloatConvolution(self.geometry, self.weight.shape, self.weights, finish, Scratch())
+        convolution = DequantizedConvolution(self.geometry, self.weight.shape, self.weights, finish, Scratch())
         out = _channels_last(np.zeros(self.sums.shape, np.float32))
         arrays = self.x, np.array([X_ZERO], self.x.dtype), np.array([X_SCALE]), out
         convolution.call(*arrays).run(*arrays)
@@ -180,7 +180,7 @@ def test_bytes_with_an_addition_are_exact(windows, dtype, monkeypatch, modules):
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_floats_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
     case = Case(dtype, *windows, has_zero_points=has_zero_points)
-    finish = FloatFinish(case.scales, case.bias.astype(np.float32) / 99, -1.5, 2.5)
+    finish = DequantizationEpilogue(case.scales, case.bias.astype(np.float32) / 99, -1.5, 2.5)
     found = case.floats(finish)
     assert modules == ["quantized.conv.amx"]
     np.testing.assert_array_equal(found, _by_vectors(lambda: case.floats(finish), monkeypatch))
@@ -206,7 +206,7 @@ def test_largest_numbers(monkeypatch):
     case = Case(np.uint8, 1024, 16, (1, 1), (16, 1), samples=1)
     case.x[...], case.weight[...] = 255, -128
     case.sums = _sums(case.x, case.weight, X_ZERO, 1, (0, 0), 1)
-    finish = FloatFinish(case.scales)
+    finish = DequantizationEpilogue(case.scales)
     np.testing.assert_array_equal(case.floats(finish), _by_vectors(lambda: case.floats(finish), monkeypatch))
     np.testing.assert_array_equal(case.floats(finish), case.sums.astype(np.float32) * case.along_outputs(case.scales * X_SCALE))
 

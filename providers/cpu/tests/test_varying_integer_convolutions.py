@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.kernel.layouts.channels_last import FEW_SHAPES
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
-from ort_sdk_cpu.quantized.conv import integer_dynamic_shapes
+from ort_sdk_cpu.quantized.conv import dynamic_shapes
 
 import ort_sdk as ort
 
@@ -23,13 +23,13 @@ OUTPUTS = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT
 def counted(monkeypatch):
     """How many convolutions were tried by tasks that take sizes as arguments, and whether they were computed."""
     done = []
-    write = integer_dynamic_shapes.VaryingSums.__call__
+    write = dynamic_shapes.DynamicConvInteger.__call__
 
     def counting(self, *arguments):
         done.append(write(self, *arguments))
         return done[-1]
 
-    monkeypatch.setattr(integer_dynamic_shapes.VaryingSums, "__call__", counting)
+    monkeypatch.setattr(dynamic_shapes.DynamicConvInteger, "__call__", counting)
     return done
 
 

@@ -78,7 +78,10 @@ def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
 
 
 def _float_convolutions(program: FusibleProgram) -> list[FusedSteps]:
-    if not any(hasattr(step.kernel, "as_float") for step in program.steps.values()) or not libraries.numba().is_usable:
+    if (
+        not any(hasattr(step.kernel, "dequantized_convolution") for step in program.steps.values())
+        or not libraries.numba().is_usable
+    ):
         return []
     from ort_sdk_cpu.fusion.conv.dequantized import float_convolutions
 

@@ -14,7 +14,7 @@ import numpy as np
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernel.layouts.channels_last import readable
-from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
+from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
 
 __all__ = ["DynamicConvolution", "float_convolutions"]
 
@@ -26,7 +26,7 @@ def float_convolutions(program: FusibleProgram) -> Iterator[FusedSteps]:
     """One kernel for each convolution and what follows, where nothing else reads what is between."""
     makers = {value: position for position, step in program.steps.items() for value in step.outputs if value}
     for position, step in program.steps.items():
-        if not hasattr(step.kernel, "as_float"):
+        if not hasattr(step.kernel, "dequantized_convolution"):
             continue
         run = _run_of(program, position, makers)
         made = None if run is None else _fused(program, step, run)
@@ -41,7 +41,7 @@ class _Run:
     positions: list[int]
     scale: int
     """Value that holds the scale of X."""
-    finish: FloatFinish
+    finish: DequantizationEpilogue
     last: int
     """Value that the last step makes."""
 
@@ -67,7 +67,7 @@ def _run_of(program: FusibleProgram, position: int, makers: dict[int, int]) -> _
     pair = _scales(program, program.steps[scaling], result.shape)
     if pair is None or result.shape != program.values[sums].shape:
         return None
-    run = _Run([position, cast, scaling, product], pair[0], FloatFinish(pair[1]), step.outputs[0])
+    run = _Run([position, cast, scaling, product], pair[0], DequantizationEpilogue(pair[1]), step.outputs[0])
     _add_bias(program, run)
     _add_bounds(program, run)
     return run
@@ -142,7 +142,7 @@ def _bounds(program: FusibleProgram, step: FusibleStep) -> tuple[float, float] |
 
 def _fused(program: FusibleProgram, step: FusibleStep, run: _Run) -> FusedSteps | None:
     x = program.values[step.inputs[_X]]
-    convolution = step.kernel.as_float(x.shape, run.finish)
+    convolution = step.kernel.dequantized_convolution(x.shape, run.finish)
     if convolution is None or x.shape[1] != convolution.channels:
         return None
     zero_point = step.inputs[_ZERO_POINT] if len(step.inputs) > _ZERO_POINT else 0
@@ -161,7 +161,7 @@ class DynamicConvolution:
 
     binds_any_layout = True
 
-    def __init__(self, convolution: FloatConvolution) -> None:
+    def __init__(self, convolution: DequantizedConvolution) -> None:
         self._convolution = convolution
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:

@@ -66,6 +66,7 @@ def _mix(target: int, source: int, pitch: int, taps: int, weights: int, count: i
     The first two taps, all that linear interpolation has, are out of the loop over taps: their addresses and weights stay in
     registers along the row.
     """
+    # Whole vectors first: the last one needs masks, which the loop does without.
     whole, one, two = width // 16 * 16, splat_f32(read_f32(weights)), splat_f32(read_f32(weights + (count > 1) * 4))
     first, second = source + _index(taps) * pitch, source + _index(taps + (count > 1) * 4) * pitch
     for element in range(0, whole, 16):
@@ -90,6 +91,7 @@ def _mix(target: int, source: int, pitch: int, taps: int, weights: int, count: i
 @inner
 def _interpolated_row(args: Interpolation, line: int, target: int) -> None:
     """A row of the output's height and the input's width."""
+    # All channels of a row are one vector loop: rows are weighted alike in each.
     width, count = args.width * args.channels, args.rows.count
     source, offset = args.x + line // args.out_height * args.height * width * 4, line % args.out_height * count * 4
     _mix(target, source, width * 4, args.rows.indices + offset, args.rows.weights + offset, count, width)
@@ -97,6 +99,7 @@ def _interpolated_row(args: Interpolation, line: int, target: int) -> None:
 
 @inner
 def _workspace(args: Interpolation, thread: int) -> int:
+    # A vector more than the row, so that whole vectors may be stored and gathered at its end.
     row: int = args.workspace + thread * ((args.width * args.channels + 31) // 16 * 64)
     return row
 
@@ -128,6 +131,7 @@ def interpolate_nchw(args: Interpolation, thread: int, threads: int) -> None:
         target = args.out + line * width * 4
         _interpolated_row(args, line, row)
         for column in range(0, width, 16):
+            # A gather per tap: neighbours in the output are at any distance in the input, whose row is in the first cache.
             left, indices, weights = width - column, args.columns.indices + column * 4, args.columns.weights + column * 4
             total = multiply(_gathered(row, load_i32_first(indices, left)), load_f32_first(weights, left))
             for tap in range(1, count):
@@ -148,6 +152,7 @@ def _mix_of_bytes(target: int, source: int, pitch: int, taps: int, weights: int,
     """The weighted sum of ``count`` rows of bytes as float32."""
     for element in range(0, width, 16):
         left = width - element
+        # Bytes are widened once for all columns that read the row.
         first = _bytes_first(source + _index(taps) * pitch + element, left, sign)
         total = multiply(first, splat_f32(read_f32(weights)))
         for tap in range(1, count):
@@ -159,6 +164,7 @@ def _mix_of_bytes(target: int, source: int, pitch: int, taps: int, weights: int,
 @inner
 def _mix_to_bytes(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int, sign: int) -> None:
     """The same of float32 as bytes, rounded towards zero as NumPy's cast does, within the type's bounds."""
+    # Cubic weights may be negative, so that sums leave the type's range.
     low, high = splat_f32(-sign), splat_f32(_LARGEST_BYTE - sign)
     for element in range(0, width, 16):
         left = width - element

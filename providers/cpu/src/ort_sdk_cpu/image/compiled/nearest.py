@@ -17,6 +17,7 @@ _BYTE, _WORD, _PIXEL = 1, 4, 0
 
 @inner
 def _copy(target: int, source: int, count: int) -> None:
+    # 64 bytes at a time, with a mask at the end: pixels are of any size.
     for offset in range(0, count, 64):
         store_bytes_first(target + offset, load_bytes_first(source + offset, count - offset), count - offset)
 

@@ -41,6 +41,7 @@ def _above(builder: Any, x: Any, y: Any) -> Any:
 def _overlapping(builder: Any, width: Any, height: Any, area: Any, other: Any, share: Any) -> Any:
     """A bit for each lane in which the intersection of this width and height is more than this share of two areas."""
     zero = ir.Constant(VF32, None)
+    # Ordered comparisons: NaN and empty boxes overlap with nothing.
     common = builder.fmul(width, height)
     union = builder.fsub(builder.fadd(area, other), common)
     found = builder.fcmp_ordered(">", builder.fdiv(common, union), share)
@@ -52,6 +53,7 @@ def _overlapping(builder: Any, width: Any, height: Any, area: Any, other: Any, s
 @inner
 def _key(score: np.float32, box: int) -> int:
     """Smaller for the better box: that of the higher score, of equal ones the earlier. One integer comparison for both."""
+    # NaN comes last, as in NumPy: comparisons with it say nothing.
     if score != score:  # noqa: PLR0124 - not a number
         return _WORST + box
     order: int = order_of(score)

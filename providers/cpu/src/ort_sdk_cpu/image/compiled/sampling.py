@@ -54,6 +54,7 @@ def _elements(builder: Any, plane: Any, positions: Any) -> Any:
     """Elements at 16 positions; zeros for negative ones."""
     zeros = ir.Constant(VF32, None)
     is_there = builder.icmp_signed(">=", positions, ir.Constant(VI32, None))
+    # The generic gather has pointers of 64 bits, two vectors of them: the instruction takes a base and 32-bit offsets.
     if instruction_set() >= InstructionSet.AVX512:
         name = "llvm.x86.avx512.mask.gather.dps.512"
         return call(builder, name, VF32, zeros, pointer(builder, plane, I8), positions, is_there, ir.Constant(I32, 4))
@@ -79,6 +80,7 @@ def _put(table: int, taps: int, element: int, tap: int, position: int, weight: A
 def _weigh(table: int, taps: int, plane: int, out: int, count: int, is_largest: bool) -> None:
     """``count`` elements of one plane's output: sums of weighted elements, or the largest of them."""
     for element in range(0, count, _VECTOR):
+        # Taps are the inner loop: sums stay in a register, and the table is read in order.
         entries = table + element // _VECTOR * taps * _TAP
         total = multiply(_elements(plane, load_i32(entries)), load_f32(entries + 64))
         for entry in range(entries + _TAP, entries + taps * _TAP, _TAP):
@@ -96,6 +98,7 @@ def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: b
     total = zero_f32()
     for tap in range(taps):
         position, weight = read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
+        # A tap outside is zero in all channels: its pixel is not read.
         if position >= 0:
             values = load_f32_first(x + position * step, left)
             weighted = fused_multiply_add(values, weight, zero_f32() if is_largest else total)
@@ -151,6 +154,7 @@ def _padded(position: Any, size: int, padding: int, align: bool) -> Any:
     low, span = (_ZERO, last) if align else (-_HALF, np.float32(size))
     if span == _ZERO:
         return _ZERO
+    # Reflection is periodic, with twice the size: one period is left, and its second half goes back.
     away = abs(position - low)
     away -= np.floor(away / (_TWO * span)) * (_TWO * span)
     return min(away, _TWO * span - away) + low
@@ -160,6 +164,7 @@ def _padded(position: Any, size: int, padding: int, align: bool) -> Any:
 def _pixel(position: Any, size: int, padding: int) -> int:
     """The pixel at a whole position; -1 for a zero."""
     last = np.float32(size - 1)
+    # Compared as float32: infinity has no integer.
     if padding == _ZEROS and not _ZERO <= position <= last:
         return -1
     return int(min(max(position, _ZERO), last))
@@ -168,6 +173,7 @@ def _pixel(position: Any, size: int, padding: int) -> int:
 @inner
 def _cubic(distance: Any, tap: int) -> Any:
     """Weight of one of four pixels, the second of which is ``distance`` before the position."""
+    # Keys (1981) with a = -0.75, as in PyTorch and OpenCV: one polynomial within a pixel, one for the next.
     if 0 < tap < 3:
         d = distance if tap == 1 else _ONE - distance
         return ((_A + _TWO) * d - (_A + np.float32(3))) * d * d + _ONE
@@ -216,6 +222,7 @@ def _put_point(args: GridSample, table: int, point: int, grid: int, reach: int) 
 @inner
 def _clear(table: int, taps: int, first: int) -> None:
     """Entries of the elements that fill the last vector."""
+    # Lanes behind the last element are computed like others, with zeros: no load needs a mask.
     for element in range(first, -(-first // _VECTOR) * _VECTOR):
         for tap in range(taps):
             _put(table, taps, element, tap, -1, _ZERO)
@@ -230,6 +237,7 @@ def grid_sample(args: GridSample, thread: int, threads: int) -> None:
     blocks = (points + _BLOCK - 1) // _BLOCK
     units = args.samples * blocks
     for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        # The table of a block is used for all channels while it is in the first cache.
         sample, first = unit // blocks, unit % blocks * _BLOCK
         count = min(points - first, _BLOCK)
         grid = args.grid + (sample * points + first) * 8
@@ -245,6 +253,7 @@ def _axis_tap(start: Any, step: Any, sample: int, per_bin: int, size: int, tap: 
     """Pixel and weight on one side of a sample of a region along one axis."""
     index, within = sample // per_bin, sample % per_bin
     at = start + np.float32(index) * step + (np.float32(within) + _HALF) * step / np.float32(per_bin)
+    # As in Caffe2's RoIAlign: up to a pixel outside is clamped, what is further out counts as zero.
     if not -_ONE <= at <= np.float32(size):
         return 0, _ZERO
     at = min(max(at, _ZERO), np.float32(size - 1))

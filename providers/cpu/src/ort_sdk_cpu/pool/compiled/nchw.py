@@ -46,6 +46,7 @@ def _reduce_columns(args: PoolNchw, is_mean: int, plane: int, planes: int, step:
 
     The line has room for the padding before its first element.
     """
+    # Vectors run along the row, whatever the stride along it: the second pass picks what it needs.
     pitch = args.w.size * 4
     origin, row_step = row * args.h.stride - args.h.pad, args.h.dilation * pitch
     first, stop = taps_within(args.h, origin)
@@ -99,6 +100,7 @@ def _reduce_row_scalars(args: PoolNchw, is_mean: int, counted: float, line: int,
 @inner
 def _prepare(args: PoolNchw, is_mean: int, thread: int) -> int:
     """A thread's lines, filled with the neutral element: padding is never written, and needs no test in the second pass."""
+    # Once per thread, not per row: the first pass writes the same range of each line again.
     size = args.line_bytes * args.lines
     workspace: int = args.workspace + thread * size
     for offset in range(0, size, 64):
@@ -111,6 +113,7 @@ def _pool_rows(
     args: PoolNchw, is_mean: int, plane: int, planes: int, step: int, counted: float, row: int, count: int, lines: int, out: int
 ) -> None:
     """Some output rows. The first pass does all of them before the second begins: a load right behind a store waits for it."""
+    # Columns that no window reads are not reduced.
     extent = (args.w.out_size - 1) * args.w.stride + (args.w.kernel - 1) * args.w.dilation + 1
     read = max(0, min(args.w.size, extent - args.w.pad))
     for index in range(count):
@@ -136,6 +139,7 @@ def pool_nchw(args: PoolNchw, thread: int, threads: int) -> None:
     lines = args.planes * rows
     index, stop = lines * thread // threads, lines * (thread + 1) // threads
     while index < stop:
+        # Up to the end of the plane: the rows of a group are of one.
         row = index % rows
         count = min(args.lines, rows - row, stop - index)
         x = args.x + index // rows * plane_bytes

@@ -26,6 +26,7 @@ def _pool_row(args: MaxPoolNhwc, sample: int, depth: int, row: int) -> None:
     source = args.x + sample * args.d.size * height * width * pixel
     target = args.out + ((sample * args.d.out_size + depth) * args.h.out_size + row) * columns * pixel
     for column in range(columns):
+        # Bounds of rows and planes were worked out once for all windows of the row.
         origin_w = column * args.w.stride - args.w.pad
         first_w, stop_w = taps_within(args.w, origin_w)
         for channel in range(0, channels, 16):

@@ -28,7 +28,7 @@ __all__ = ["dynamic_quantize", "dynamic_quantize_by_ranges", "quantize", "range_
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
-_STEPS = np.float32(255)
+_LEVELS = np.float32(255)
 
 
 @inner
@@ -38,13 +38,14 @@ def range_of(x: int, count: int) -> Any:
     Two vectors of each: a minimum waits for the one before it.
     """
     low, high, low_2, high_2 = zero_f32(), zero_f32(), zero_f32(), zero_f32()
+    # Zeros behind the last element change nothing: zero is in the range anyway.
     whole = count // 32 * 32
-    for place in range(0, whole, 32):
-        value, second = load_f32(x + place * 4), load_f32(x + place * 4 + 64)
+    for index in range(0, whole, 32):
+        value, second = load_f32(x + index * 4), load_f32(x + index * 4 + 64)
         low, high = minimum(low, value), maximum(high, value)
         low_2, high_2 = minimum(low_2, second), maximum(high_2, second)
-    for place in range(whole, count, 16):
-        value = load_f32_first(x + place * 4, count - place)
+    for index in range(whole, count, 16):
+        value = load_f32_first(x + index * 4, count - index)
         low, high = minimum(low, value), maximum(high, value)
     return minimum(low, low_2), maximum(high, high_2)
 
@@ -53,21 +54,23 @@ def range_of(x: int, count: int) -> Any:
 def scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
     """The scale, and the zero point in every lane, of a range in vectors."""
     low, high = -reduce_max(subtract(zero_f32(), low_lanes)), reduce_max(high_lanes)
-    scale = _ONE if low == high else (high - low) / _STEPS
-    most = splat_f32(_STEPS)
+    scale = _ONE if low == high else (high - low) / _LEVELS
+    # ONNX rounds to nearest, ties to even; of a range without extent the scale is 1, so that nothing is divided by 0.
+    most = splat_f32(_LEVELS)
     return scale, round_to_even(minimum(most, maximum(zero_f32(), divide(splat_f32(-low), splat_f32(scale)))))
 
 
 @inner
 def quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
     """As uint8, by a scale and the zero point in every lane."""
-    steps, most = splat_f32(scale), splat_f32(_STEPS)
+    # Divided, and not multiplied by the reciprocal: ONNX defines x / scale, and ties would fall to the other side.
+    scales, most = splat_f32(scale), splat_f32(_LEVELS)
     whole = count // 16 * 16
-    for place in range(0, whole, 16):
-        value = add(round_to_even(divide(load_f32(x + place * 4), steps)), zero_point)
-        store_i8(out + place, to_i32(minimum(most, maximum(zero_f32(), value))))
+    for index in range(0, whole, 16):
+        value = add(round_to_even(divide(load_f32(x + index * 4), scales)), zero_point)
+        store_i8(out + index, to_i32(minimum(most, maximum(zero_f32(), value))))
     if whole < count:
-        value = add(round_to_even(divide(load_f32_first(x + whole * 4, count - whole), steps)), zero_point)
+        value = add(round_to_even(divide(load_f32_first(x + whole * 4, count - whole), scales)), zero_point)
         store_i8_first(out + whole, to_i32(minimum(most, maximum(zero_f32(), value))), count - whole)
 
 
@@ -107,6 +110,7 @@ def dynamic_quantize_by_ranges(args: DynamicQuantizeByRanges, thread: int, threa
         low = minimum(low, load_f32(args.ranges + index * 128))
         high = maximum(high, load_f32(args.ranges + index * 128 + 64))
     scale, zero_point = scale_and_zero_point(low, high)
+    # One thread writes what all have worked out alike.
     if thread == 0:
         write_f32(args.scale, scale)
         store_i8_first(args.zero_point, to_i32(zero_point), 1)

@@ -82,6 +82,7 @@ def _offset(loops: RowLoops, strides: RowStrides, line: int) -> int:
 def _units(loops: RowLoops) -> tuple[int, int, int]:
     """How work is shared out: (units, units of a line, pieces of a row). Short rows are taken several at a time."""
     count, along = loops.columns, loops.size_3
+    # Rows of a few elements would be mostly loops: several of them are a piece.
     pieces, at_once = (count + _PIECE - 1) // _PIECE, max(1, _PIECE // count)
     in_line = (along + at_once - 1) // at_once * pieces
     return loops.rows // along * in_line, in_line, pieces
@@ -112,6 +113,7 @@ def look_up(args: LookUp, thread: int, threads: int) -> None:
 @inner
 def _quantized(scale: OutputScale, value: Any) -> Any:
     """Real numbers as int32 in the bounds of 8 bits."""
+    # Saturated as float32: a conversion of what int32 does not hold would give its least.
     low, high = splat_f32(scale.lowest), splat_f32(scale.highest)
     rounded = add(round_to_even(divide(value, splat_f32(scale.scale))), splat_f32(scale.zero_point))
     return to_i32(minimum(maximum(rounded, low), high))
@@ -131,6 +133,7 @@ def _bytes(address: int, left: int) -> Any:
 
 @inner
 def _binary_row(args: Binary, a: int, b: int, out: int, first: int, stop: int) -> None:
+    # An operand that is the same along a row is broadcast: its rows have one element.
     a_in_row, b_in_row, is_multiplication = args.a_strides.in_row, args.b_strides.in_row, args.is_multiplication
     for offset in range(first, stop, 16):
         left = stop - offset
@@ -179,6 +182,7 @@ def _mean(args: GlobalAveragePool, sums: Any) -> Any:
 def global_average_pool(args: GlobalAveragePool, thread: int, threads: int) -> None:
     """Mean of each channel: each thread has a range of groups of 16 channels."""
     channels, pixels, pixel, sign = args.channels, args.pixels, args.pixel_stride, args.x_scale.sign
+    # Sixteen channels are a vector of NHWC; of NCHW they are sixteen rows, each summed by vectors of its own.
     groups = (channels + 15) // 16
     units = args.samples * groups
     for unit in range(units * thread // threads, units * (thread + 1) // threads):
@@ -206,6 +210,7 @@ def _average_row(args: AveragePool, source: int, target: int, row: int) -> None:
     for column in range(args.w.out_size):
         begin = column * args.w.stride - args.w.pad
         first_w, stop_w = taps_within(args.w, begin)
+        # Counts of both axes: windows at edges have fewer elements, or count padding, as the node says.
         count = splat_f32(read_f32(args.row_counts + row * 4) * read_f32(args.column_counts + column * 4))
         for channel in range(0, channels, 16):
             left, total = channels - channel, zero_f32()
@@ -267,6 +272,7 @@ def softmax_rows(args: SoftmaxRows, thread: int, threads: int) -> None:
 @inner
 def _softmax_columns(args: SoftmaxColumns, x: int, out: int, left: int) -> None:
     """Up to 16 columns of a matrix, a lane each."""
+    # Three passes down the columns, without working memory: a matrix of bytes is small.
     count, step = args.rows, args.columns
     zero, scale = splat_f32(args.x_scale.zero_point), splat_f32(args.x_scale.scale)
     largest = zero_f32()

@@ -126,6 +126,7 @@ def _dequantize_of(load: Any, load_first: Any, itemsize: int) -> Any:
     @inner
     def dequantize(args: Dequantize, thread: int, threads: int) -> None:
         x, out, count = args.x, args.out, args.count
+        # Unsigned elements less a zero point that is as much larger: the sign needs no branch in the loop.
         sign, zero, scale = splat_i32(args.sign), splat_f32(args.zero_point), splat_f32(args.scale)
         vectors = (count + 15) // 16
         for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
@@ -158,6 +159,7 @@ def dequantize_16(args: Dequantize, thread: int, threads: int) -> None:
 
 @inner
 def _read_word(address: int) -> int:
+    # Two bytes: zero points of 16 bits need not be aligned.
     found: int = read_u8(address) + read_u8(address + 1) * 256
     return found
 
@@ -185,6 +187,7 @@ def _quantize_per_axis_of(store_first: Any, load_first: Any, read: Any, itemsize
         x, out = args.x + row * count * 4, args.out + row * count * itemsize
         for column in range(first, min(count, first + _PIECE), 16):
             left = count - column
+            # Scales of columns are loaded with each vector: they are in the first cache.
             if by_column:
                 scale = load_f32_first(scales + column * 4, left)
                 zero = load_first(zeros + column * itemsize, left) if zeros else zero
@@ -196,6 +199,7 @@ def _quantize_per_axis_of(store_first: Any, load_first: Any, read: Any, itemsize
     @inner
     def quantize(args: QuantizePerAxis, thread: int, threads: int) -> None:
         rows, count, by_column, pieces = _rows(args)
+        # Pieces of rows, so that a single long row is shared as well as many short ones.
         units = rows * pieces
         for unit in range(units * thread // threads, units * (thread + 1) // threads):
             piece(args, unit // pieces, count, by_column, unit % pieces * _PIECE)
@@ -280,6 +284,7 @@ def requantize(args: Requantize, thread: int, threads: int) -> None:
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         for column in range(0, columns, 16):
             left, offset = columns - column, row * columns + column
+            # Integers are added before they are scaled: no rounding comes between sum and bias.
             value = load_i32_first(sums + offset * 4, left)
             if bias:
                 value = add(value, load_i32_first(bias + column * 4, left))

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit tensors whose zero point and scale come with each run, as float32: compiled tasks."""
+"""Direct convolutions of 8-bit tensors whose zero point and scale come with each run, with a float32 result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 
 from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows
-from .centered_weight import ZeroedWeight
+from .centered_weight import CenteredWeight
 from .direct import FIELDS, LineOrder, call_on
-from .packing import PANEL, columns_in_order, panels_in_order
+from .packing import PANEL, pack_columns_plain, pack_panels_plain
 from .select import is_direct, task_name, threads_for_work, with_amx
 from .tiling import ONES_COLUMNS, Image, Tiling, is_interleaved
 
-__all__ = ["FloatConvolution", "FloatFinish"]
+__all__ = ["DequantizationEpilogue", "DequantizedConvolution"]
 
 _TASK, _TASK_WITH_ZERO_POINTS = "dequantized_conv", "dequantized_conv_with_zero_points"
 _ZERO_POINT, _SCALE = zero_points_of(Argument.SRC), scales_of(Argument.SRC)
@@ -38,8 +38,8 @@ _FIELDS: dict[int, int] = {
 _INT32, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 
 
-class FloatFinish(NamedTuple):
-    """What follows the sums: they are multiplied by the scale of X and these scales, a bias is added, and bounds are kept."""
+class DequantizationEpilogue(NamedTuple):
+    """What follows the sums: they are multiplied by the scale of X and these scales, a bias is added, and results are clipped."""
 
     scales: HostArray
     """float32, (1,) or (M,)."""
@@ -58,14 +58,14 @@ class _Packed(NamedTuple):
     """Columns → the panel of ones that sums windows' elements; None for weights without zero points."""
 
 
-class FloatConvolution:
+class DequantizedConvolution:
     """A node's convolution by the tasks, for inputs of any shape.
 
     Args:
         geometry: of the node, with one group.
         shape: of the weight, (M, C, *kernel).
         weight: gives it when it is packed; it is not kept.
-        finish: what follows.
+        epilogue: what follows the sums.
         scratch: working memory.
     """
 
@@ -73,11 +73,17 @@ class FloatConvolution:
         self,
         geometry: ConvGeometry,
         shape: Sequence[int],
-        weight: Callable[[], ZeroedWeight],
-        finish: FloatFinish,
+        weight: Callable[[], CenteredWeight],
+        epilogue: DequantizationEpilogue,
         scratch: Scratch,
     ) -> None:
-        self._geometry, self._shape, self._weight, self._finish, self._scratch = geometry, tuple(shape), weight, finish, scratch
+        self._geometry, self._shape, self._weight, self._epilogue, self._scratch = (
+            geometry,
+            tuple(shape),
+            weight,
+            epilogue,
+            scratch,
+        )
         self._packed: dict[LineOrder, _Packed] = {}
 
     @property
@@ -114,7 +120,7 @@ class FloatConvolution:
 
     def _task(self, tiling: Tiling, dtype: np.dtype[Any], *, has_zero_points: bool) -> TaskCall:
         windows = tiling.windows(0, dtype)
-        finish = Dequantization(0, 0, float(self._finish.low), float(self._finish.high))
+        finish = Dequantization(0, 0, float(self._epilogue.low), float(self._epilogue.high))
         if has_zero_points:
             name, arguments = task_name(_TASK_WITH_ZERO_POINTS, dtype), DequantizedConvWithZeroPoints(windows, finish, 0)
             return TaskCall(tiling.module, name, arguments, tiling.threads)
@@ -123,13 +129,13 @@ class FloatConvolution:
     def _packed_in(self, order: LineOrder) -> _Packed:
         found = self._packed.get(order)
         if found is None:
-            weight, finish = self._weight(), self._finish
+            weight, epilogue = self._weight(), self._epilogue
             outputs, zeros = self._shape[:1], np.zeros(self._shape[0], _INT32)
-            scales = np.broadcast_to(finish.scales, outputs).astype(_FLOAT)
+            scales = np.broadcast_to(epilogue.scales, outputs).astype(_FLOAT)
             shifts = zeros if weight.zero_points is None else weight.zero_points
-            columns = columns_in_order(weight.sums(), scales, zeros if finish.bias is None else finish.bias, shifts)
+            columns = pack_columns_plain(weight.sums(), scales, zeros if epilogue.bias is None else epilogue.bias, shifts)
             ones = None
             if weight.zero_points is not None:
-                ones = {count: order.ones_of(weight.numbers, count) for count in ONES_COLUMNS}
-            found = self._packed[order] = _Packed(panels_in_order(order.lines_of(weight.numbers)), columns, ones)
+                ones = {count: order.ones_of(weight.values, count) for count in ONES_COLUMNS}
+            found = self._packed[order] = _Packed(pack_panels_plain(order.lines_of(weight.values)), columns, ones)
         return found

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit tensors as compiled tasks: what belongs to columns, and calls."""
+"""Direct convolutions of 8-bit tensors with an 8-bit result: packed weights, and calls of compiled tasks."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from ort_sdk_cpu.memory.workspace import Scratch
 from ort_sdk_cpu.onednn.constants import Argument
 
 from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
-from .centered_weight import ZeroedWeight
-from .packing import PANEL, columns_of, packed_panels, panels_in_order
+from .centered_weight import CenteredWeight
+from .packing import PANEL, pack_columns, pack_panels, pack_panels_plain
 from .select import PLAIN, WITH_ZERO_POINTS, is_direct, is_large, panel_for, task_name, threads_for_work, with_amx
 from .tiling import MOST_INTERLEAVED, Image, Tiling, is_interleaved, sign_of
 
 __all__ = [
     "FIELDS",
+    "DirectConvolution",
     "LineOrder",
     "Sum",
-    "TaskConvolution",
     "call_on",
 ]
 
 _ADD = "quantized_conv_add"
 _MOST_COPIED = 1 << 13
 """Bytes of arrays of other layouts than the task's, up to which NumPy copies them."""
-_LARGEST_SUM, _LARGEST_STEP = 2**31 - 1, 2**30
-_LARGEST_NUMBER = 255
-"""Of weights, less their zero points."""
+_LARGEST_SUM, _LARGEST_RESULT = 2**31 - 1, 2**30
+"""Of magnitudes, so that int32 holds sums, and scaled sums with a zero point and an addend."""
+_LARGEST_WEIGHT = 255
+"""Less its zero point."""
 _INT8, _FLOAT = np.dtype(np.int8), np.dtype(np.float32)
 FIELDS: dict[int, int] = {
     Argument.SRC: Windows.x,
@@ -98,7 +99,7 @@ class LineOrder(NamedTuple):
     def ones_of(self, weight: HostArray, columns: int) -> HostArray:
         """For each step along the lines, 1 in the bytes that belong to a window, 0 in the others: int32, (steps, columns)."""
         ones = np.ones((1, *weight.shape[1:]), np.int8)
-        return repeated(panels_in_order(self.lines_of(ones))[0, :, :1], columns, axis=1)
+        return repeated(pack_panels_plain(self.lines_of(ones))[0, :, :1], columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class PackedWeight:
     """A weight as tasks read it, and what belongs to its columns."""
 
     depth: int
-    """Products that are summed."""
+    """K: products in each sum."""
     panels: HostArray
     columns: HostArray
     ones: HostArray | None
@@ -115,7 +116,7 @@ class PackedWeight:
     @classmethod
     def of(
         cls,
-        weight: ZeroedWeight,
+        weight: CenteredWeight,
         scales: HostArray,
         bias: HostArray | None,
         x_zero_point: int,
@@ -123,37 +124,37 @@ class PackedWeight:
         panel: int,
         ones_columns: int,
     ) -> PackedWeight | None:
-        """From a weight (M, C, *kernel); None if sums or their steps may not fit into 32 bits.
+        """From a weight (M, C, *kernel); None if sums, or what they are scaled to, may not fit into 32 bits.
 
         Args:
             weight: with zero points where it does not fit into 8 bits without.
-            scales: float32, from sums to steps of the result: (1,) or (M,).
+            scales: float32, of sums divided by that of the result: (1,) or (M,).
             bias: int32, (M,).
             x_zero_point: as if X were uint8.
             order: of what is multiplied.
             panel: columns of one.
             ones_columns: of the panel of ones.
         """
-        numbers, zero_points = weight.numbers, weight.zero_points
-        outputs, depth = len(numbers), math.prod(numbers.shape[1:])
+        values, zero_points = weight.values, weight.zero_points
+        outputs, depth = len(values), math.prod(values.shape[1:])
         offsets = np.zeros(outputs, np.int64) + (0 if bias is None else bias)
         if x_zero_point:
             offsets -= x_zero_point * weight.sums().astype(np.int64)
         factors = np.ascontiguousarray(np.broadcast_to(scales, (outputs,)), _FLOAT)
-        if not _may_be(depth * _LARGEST_NUMBER, offsets, factors) and not _may_be(weight.magnitudes(), offsets, factors):
+        if not _fit_int32(depth * _LARGEST_WEIGHT, offsets, factors) and not _fit_int32(weight.magnitudes(), offsets, factors):
             return None
-        ones = None if zero_points is None else order.ones_of(numbers, ones_columns)
-        columns = columns_of(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
-        return cls(depth, packed_panels(order.lines_of(numbers), panel), columns, ones)
+        ones = None if zero_points is None else order.ones_of(values, ones_columns)
+        columns = pack_columns(panel, offsets.astype(np.int32), factors, *([] if zero_points is None else [zero_points]))
+        return cls(depth, pack_panels(order.lines_of(values), panel), columns, ones)
 
 
-def _may_be(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
-    """Whether sums and their steps fit into 32 bits for weights whose absolute values have sums up to some."""
+def _fit_int32(magnitudes: HostArray | int, offsets: HostArray, factors: HostArray) -> bool:
+    """Whether sums, and what they are scaled to, fit into 32 bits for weights whose absolute values have sums up to some."""
     largest = 255 * magnitudes + np.abs(offsets)
-    return bool(largest.max() <= _LARGEST_SUM and (largest * np.abs(factors.astype(np.float64))).max() <= _LARGEST_STEP)
+    return bool(largest.max() <= _LARGEST_SUM and (largest * np.abs(factors.astype(np.float64))).max() <= _LARGEST_RESULT)
 
 
-class TaskConvolution:
+class DirectConvolution:
     """A node's convolution by the task, for inputs of any shape.
 
     Args:
@@ -161,7 +162,7 @@ class TaskConvolution:
         shape: of the weight, (M, C, *kernel).
         weight: gives it when it is packed; it is not kept.
         can_add: whether a call may add another tensor: if the weight has no zero points.
-        scales: float32, from sums to steps of the result: (1,) or (M,).
+        scales: float32, of sums divided by that of the result: (1,) or (M,).
         bias: int32, (M,), or None.
         zero_points: of X and of the result.
         scratch: working memory.
@@ -171,7 +172,7 @@ class TaskConvolution:
         self,
         geometry: ConvGeometry,
         shape: Sequence[int],
-        weight: Callable[[], ZeroedWeight],
+        weight: Callable[[], CenteredWeight],
         *,
         can_add: bool,
         scales: HostArray,

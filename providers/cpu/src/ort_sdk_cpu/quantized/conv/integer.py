@@ -1,4 +1,4 @@
-"""ConvInteger by oneDNN: 8-bit products summed in 32 bits, channels last."""
+"""ConvInteger with constant weights by oneDNN: sums in int32, channels last."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT
 from .select import ConvIntegerProblem, QuantizedConvAlgorithm, select_conv_integer
 
 if TYPE_CHECKING:
-    from .centered_weight import ZeroedWeight
-    from .dequantized import FloatConvolution, FloatFinish
-    from .integer_dynamic_shapes import VaryingSums
+    from .centered_weight import CenteredWeight
+    from .dequantized import DequantizationEpilogue, DequantizedConvolution
+    from .dynamic_shapes import DynamicConvInteger
 
 __all__ = ["ConvIntegerKernel", "kernel_for"]
 
@@ -38,14 +38,14 @@ MAX_RANK = 5
 LARGEST_DIFFERENCE = 255
 """Of an element of X and its zero point."""
 LARGEST_BYTE = 127
-DIGIT_BITS = 4
+LOW_BITS = 4
 """Of the second of two weights whose sums are too large together."""
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8, _INT32 = np.dtype(np.int8), np.dtype(np.int32)
 
 
 def kernel_for(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
-    """The kernel over oneDNN; None if it computes nothing of the node.
+    """The kernel over oneDNN; None if there is none for the node.
 
     W and its zero point must be constant.
 
@@ -57,7 +57,7 @@ def kernel_for(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
     is_known = not info.has_input(W_ZERO_POINT) or info.constant_input(W_ZERO_POINT) is not None
     if not is_available() or not has_vnni() or tensor is None or not is_known:
         return None
-    parts = _parts_of(info) if 3 <= len(tensor.shape) <= MAX_RANK and all(tensor.shape) else None
+    parts = _split(info) if 3 <= len(tensor.shape) <= MAX_RANK and all(tensor.shape) else None
     if parts is None:
         return None
     try:
@@ -66,45 +66,46 @@ def kernel_for(info: KernelInfo, kernel: Any) -> ConvIntegerKernel | None:
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 
 
-class _Parts(NamedTuple):
-    """Weights of int8 that make up W less its zero point: their sum, or the first one's multiple and the second one."""
+class _SplitWeight(NamedTuple):
+    """Weights of int8 that make up W less its zero point."""
 
     weights: list[HostArray]
-    are_digits: bool
+    is_shifted: bool
+    """Whether W is ``first * 16 + second``, and not their sum."""
 
 
-def _parts_of(info: KernelInfo) -> _Parts | None:
+def _split(info: KernelInfo) -> _SplitWeight | None:
     """As few as are needed for exact sums; None if W is of another type, or sums are too large in any case."""
-    centred = _centred(info)
-    if centred is None:
+    centered = _centered(info)
+    if centered is None:
         return None
-    first = np.clip(centred, -LARGEST_BYTE - 1, LARGEST_BYTE)
-    sum_ = [first, centred - first] if (first != centred).any() else [first]
-    digits = [centred >> DIGIT_BITS, centred & ((1 << DIGIT_BITS) - 1)]
-    if sum_[-1].max() <= LARGEST_BYTE and _are_sums_exact(sum_):
-        return _Parts(_bytes(sum_), False)
-    return _Parts(_bytes(digits), True) if all(_are_sums_exact([digit]) for digit in digits) else None
+    first = np.clip(centered, -LARGEST_BYTE - 1, LARGEST_BYTE)
+    addends = [first, centered - first] if (first != centered).any() else [first]
+    high_low = [centered >> LOW_BITS, centered & ((1 << LOW_BITS) - 1)]
+    if addends[-1].max() <= LARGEST_BYTE and _are_sums_exact(addends):
+        return _SplitWeight(_bytes(addends), False)
+    return _SplitWeight(_bytes(high_low), True) if all(_are_sums_exact([each]) for each in high_low) else None
 
 
 def _bytes(parts: Sequence[HostArray]) -> list[HostArray]:
     return [np.ascontiguousarray(part, _INT8) for part in parts]
 
 
-def _centred_weight(info: KernelInfo) -> HostArray:
-    weight = _centred(info)
+def _centered_weight(info: KernelInfo) -> HostArray:
+    weight = _centered(info)
     assert weight is not None  # noqa: S101 - it was seen to be constant
     return weight
 
 
-def _zeroed_weight(info: KernelInfo) -> ZeroedWeight:
-    from .centered_weight import ZeroedWeight
+def _packable_weight(info: KernelInfo) -> CenteredWeight:
+    from .centered_weight import CenteredWeight
 
     weight, zero_points = info.constant_input(W), info.constant_input(W_ZERO_POINT)
     assert weight is not None  # noqa: S101 - it was seen to be constant
-    return ZeroedWeight.of(weight, np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1))
+    return CenteredWeight.of(weight, np.zeros(1, weight.dtype) if zero_points is None else zero_points.reshape(-1))
 
 
-def _centred(info: KernelInfo) -> HostArray | None:
+def _centered(info: KernelInfo) -> HostArray | None:
     """The constant weight less its zero point, int16; None if it is of another type."""
     weight, zero_point = info.constant_input(W), info.constant_input(W_ZERO_POINT)
     if weight is None or weight.dtype not in _BYTES:
@@ -112,8 +113,8 @@ def _centred(info: KernelInfo) -> HostArray | None:
     shift = np.zeros(1, np.int16) if zero_point is None else zero_point.reshape(-1).astype(np.int16)
     if shift.size not in {1, weight.shape[0]}:
         return None
-    centred: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
-    return centred
+    centered: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
+    return centered
 
 
 def _are_sums_exact(parts: Sequence[HostArray]) -> bool:
@@ -123,11 +124,11 @@ def _are_sums_exact(parts: Sequence[HostArray]) -> bool:
     return bool(LARGEST_DIFFERENCE * largest <= EXACT_FLOAT)
 
 
-class _Sum:
+class _AccumulatingCall:
     """A call, and one that adds to its result.
 
     Args:
-        first: writes the output, which lies as both want it.
+        first: writes the output, in the layout of both.
         second: adds to it.
     """
 
@@ -150,12 +151,12 @@ class _Sum:
         return call
 
 
-class _Digits:
-    """A call whose result counts more, and one whose result is added to that.
+class _ShiftedCall:
+    """A call whose result is shifted, and one whose result is added to that.
 
     Args:
         first: writes the output.
-        second: writes an array that lies alike.
+        second: writes an array of the same layout.
     """
 
     def __init__(self, first: PrimitiveCall, second: PrimitiveCall) -> None:
@@ -164,11 +165,11 @@ class _Digits:
     def run(self, *arrays: HostArray) -> None:
         """Compute; the arrays are not kept."""
         out = arrays[-1]
-        rest = np.empty_like(out)
+        low = np.empty_like(out)
         self._first.run(*arrays)
-        self._second.run(*arrays[:-1], rest)
-        np.left_shift(out, DIGIT_BITS, out)
-        np.add(out, rest, out)
+        self._second.run(*arrays[:-1], low)
+        np.left_shift(out, LOW_BITS, out)
+        np.add(out, low, out)
 
     def fixed(self, *arrays: HostArray) -> Call:
         """The call on arrays that stay the same; it keeps them."""
@@ -181,19 +182,19 @@ class ConvIntegerKernel(ChannelsLastKernel):
     Args:
         info: the node.
         kernel: computes what oneDNN does not.
-        parts: of the weight; they are made again when they are packed.
+        split: the weight; it is split again when it is packed.
     """
 
     _algorithm_of_fallback = QuantizedConvAlgorithm.NUMPY
     _used: QuantizedConvAlgorithm | None = None
 
-    def __init__(self, info: KernelInfo, kernel: Any, parts: _Parts) -> None:
+    def __init__(self, info: KernelInfo, kernel: Any, split: _SplitWeight) -> None:
         super().__init__(info, kernel)
-        self._parts, self._are_digits = len(parts.weights), parts.are_digits
+        self._parts, self._is_shifted = len(split.weights), split.is_shifted
         self._info, self._geometry = info, ConvGeometry.of(info)
         self._weight_shape = tuple(info.constants[W].shape)
         self._packed: dict[Any, HostArray] = {}
-        self._varying: VaryingSums | None = None
+        self._dynamic: DynamicConvInteger | None = None
 
     def output_dtype(self, _inputs: Sequence[Any]) -> np.dtype[Any]:
         """Int32."""
@@ -220,32 +221,32 @@ class ConvIntegerKernel(ChannelsLastKernel):
         """The call with the zero point converted first: it has another type for oneDNN."""
         return _with_zero_point(run, inputs[X_ZERO_POINT], operands[1]) if len(inputs) > X_ZERO_POINT else run
 
-    def as_float(self, x_shape: Sequence[int], finish: FloatFinish) -> FloatConvolution | None:
-        """What computes the node and what follows its sums, for an X of this shape; None if there is nothing."""
-        made = self._in_float(finish)
+    def dequantized_convolution(self, x_shape: Sequence[int], epilogue: DequantizationEpilogue) -> DequantizedConvolution | None:
+        """What computes the node and an epilogue, for an X of this shape; None if there is nothing."""
+        made = self._dequantized(epilogue)
         return made if made is not None and made.is_for(x_shape) else None
 
-    def _in_float(self, finish: FloatFinish) -> FloatConvolution | None:
-        from .dequantized import FloatConvolution
+    def _dequantized(self, epilogue: DequantizationEpilogue) -> DequantizedConvolution | None:
+        from .dequantized import DequantizedConvolution
 
         if self._geometry.groups > 1:
             return None
-        weight = functools.partial(_zeroed_weight, self._info)  # no method of this object, which keeps the convolution
-        return FloatConvolution(self._geometry, self._weight_shape, weight, finish, self.scratch)
+        weight = functools.partial(_packable_weight, self._info)  # no method of this object, which keeps the convolution
+        return DequantizedConvolution(self._geometry, self._weight_shape, weight, epilogue, self.scratch)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments."""
-        if self._are_digits or not libraries.numba().is_usable:
+        if self._is_shifted or not libraries.numba().is_usable:
             return False
-        if self._varying is None:
-            from .dequantized import FloatFinish
-            from .integer_dynamic_shapes import VaryingSums
+        if self._dynamic is None:
+            from .dequantized import DequantizationEpilogue
+            from .dynamic_shapes import DynamicConvInteger
 
-            products = self._in_float(FloatFinish(np.ones(1, np.float32)))
-            weight = functools.partial(_centred_weight, self._info)
-            self._varying = VaryingSums(self._geometry, products, weight, self.scratch)
+            direct = self._dequantized(DequantizationEpilogue(np.ones(1, np.float32)))
+            weight = functools.partial(_centered_weight, self._info)
+            self._dynamic = DynamicConvInteger(self._geometry, direct, weight, self.scratch)
         x, zero_point = inputs[X], inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
-        if not self._varying(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out):
+        if not self._dynamic(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out):
             return False
         self._used = QuantizedConvAlgorithm.FLOAT32
         return True
@@ -256,13 +257,13 @@ class ConvIntegerKernel(ChannelsLastKernel):
         if first is None or self._parts == 1:
             return first
         second = self._call(1, operands[0], out)
-        if self._are_digits:
-            return None if second is None else _Digits(first, second)
+        if self._is_shifted:
+            return None if second is None else _ShiftedCall(first, second)
         is_in_place = layout_of(out) == channels_last(out.shape, out.dtype)
-        return _Sum(first, second) if second is not None and is_in_place else None
+        return _AccumulatingCall(first, second) if second is not None and is_in_place else None
 
     def _call(self, part: int, x: HostArray, out: HostArray) -> PrimitiveCall | None:
-        primitive = self._primitive(x, out, adds=part > 0 and not self._are_digits)
+        primitive = self._primitive(x, out, adds=part > 0 and not self._is_shifted)
         if primitive is None:
             return None
         one = contiguous((1,), _INT32)
@@ -278,7 +279,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
     def _weight_in(self, layout: MemoryDescriptor, part: int) -> HostArray:
         packed = self._packed.get((layout, part))
         if packed is None:
-            parts, source = _parts_of(self._info), self._geometry.weight_layout(self._weight_shape, _INT8)
+            parts, source = _split(self._info), self._geometry.weight_layout(self._weight_shape, _INT8)
             made = None if parts is None else reordered(parts.weights[part], source, layout)
             if made is None:
                 raise RuntimeException(f"oneDNN has no fast copy of a weight of shape {self._weight_shape} to {layout.key}")

@@ -1,4 +1,4 @@
-"""QLinearConv by oneDNN: 8-bit products summed in 32 bits, rescaled per channel, channels last."""
+"""QLinearConv with constant weights: direct by compiled tasks, groups by oneDNN; channels last."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 
-from .centered_weight import ZeroedWeight, fits_less
+from .centered_weight import CenteredWeight, fits_int8
 from .select import QLinearConvProblem, QuantizedConvAlgorithm, select_qlinear_conv
 
 if TYPE_CHECKING:
-    from .direct import Sum, TaskConvolution
-    from .qlinear_dynamic_shapes import VaryingFilters
+    from .direct import DirectConvolution, Sum
+    from .dynamic_shapes import DynamicDepthwise
     from .wide_weights import WideConvolution
 
-__all__ = ["QLinearConvKernel", "QuantizedConv", "can_compute", "kernel_for"]
+__all__ = ["QLinearConvConstants", "QLinearConvKernel", "can_compute", "kernel_for"]
 
 X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
@@ -40,24 +40,24 @@ _FLOAT = np.dtype(np.float32)
 
 
 def kernel_for(info: KernelInfo, kernel: Any) -> QLinearConvKernel | None:
-    """The kernel over oneDNN and the compiled task; None if it computes nothing of the node.
+    """The kernel; None if there is none for the node.
 
     All parameters must be constant.
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
+        kernel: computes what this one does not.
     """
     if not can_compute() or info.attribute("channels_last", 0):
         return None
     constants = [info.constant_input(index) for index in range(X_SCALE, BIAS)]
     if any(constant is None for constant in constants) or (info.has_input(BIAS) and info.constant_input(BIAS) is None):
         return None
-    parameters = QuantizedConv.of([None, *constants, info.constant_input(BIAS)])
-    if parameters is None:
+    prepared = QLinearConvConstants.of([None, *constants, info.constant_input(BIAS)])
+    if prepared is None:
         return None
     try:
-        return QLinearConvKernel(info, kernel, parameters)
+        return QLinearConvKernel(info, kernel, prepared)
     except (InvalidArgument, InvalidGraph):
         return None  # The other kernel says so when it is run, as it does for shapes that are known only then.
 
@@ -71,18 +71,18 @@ def can_compute() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantizedConv:
-    """A node's constants as oneDNN wants them."""
+class QLinearConvConstants:
+    """A node's constants, prepared."""
 
     weight_shape: tuple[int, ...]
-    weight_shift: HostArray | None
-    """What is taken from the weights, along their first axis: int16; None for zeros."""
+    weight_zero_points: HostArray | None
+    """int16, (1,) or (M,); None for zeros."""
     is_wide: bool
-    """Whether weights less that do not fit into 8 bits."""
+    """Whether weights less their zero points do not fit into 8 bits."""
     scales: HostArray
-    """From sums to steps of Y: float32, (1,) or (M,)."""
+    """Of sums divided by that of Y: float32, (1,) or (M,)."""
     bias: HostArray | None
-    """In steps of Y: float32, (M,)."""
+    """In units of Y's scale: float32, (M,), for oneDNN."""
     sum_bias: HostArray | None
     """The same added to sums: int32, (M,)."""
     x_zero_point: HostArray
@@ -91,13 +91,13 @@ class QuantizedConv:
     output_dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, constants: Sequence[Any]) -> QuantizedConv | None:
-        """From a node's constant inputs by index; None if they are not what oneDNN computes."""
+    def of(cls, constants: Sequence[Any]) -> QLinearConvConstants | None:
+        """From a node's constant inputs by index; None if there is no kernel for them."""
         weight, y_zero_point = constants[W], constants[Y_ZERO_POINT]
         if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
             return None
-        shift = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
-        if shift.size not in {1, weight.shape[0]}:
+        zero_points = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
+        if zero_points.size not in {1, weight.shape[0]}:
             return None
         if constants[X_ZERO_POINT].size != 1 or y_zero_point.size != 1:
             return None
@@ -110,8 +110,8 @@ class QuantizedConv:
         bias = None if constants[BIAS] is None else np.ascontiguousarray(constants[BIAS] * scales, _FLOAT)
         return cls(
             tuple(weight.shape),
-            shift if shift.any() else None,
-            not fits_less(weight, shift),
+            zero_points if zero_points.any() else None,
+            not fits_int8(weight, zero_points),
             scales,
             bias,
             constants[BIAS],
@@ -125,13 +125,13 @@ def _zero_point(value: HostArray) -> HostArray:
     return value.reshape(-1).astype(np.int32)
 
 
-def _centred(weight: HostArray, shift: HostArray | None) -> HostArray:
+def _centered(weight: HostArray, zero_points: HostArray | None) -> HostArray:
     """A weight less its zero point: int16."""
-    return weight.astype(np.int16) if shift is None else _shifted(weight, shift)
+    return weight.astype(np.int16) if zero_points is None else _less_zero_points(weight, zero_points)
 
 
-def _shifted(weight: HostArray, shift: HostArray) -> HostArray:
-    result: HostArray = weight - shift.reshape(-1, *(1 for _ in weight.shape[1:]))
+def _less_zero_points(weight: HostArray, zero_points: HostArray) -> HostArray:
+    result: HostArray = weight - zero_points.reshape(-1, *(1 for _ in weight.shape[1:]))
     return result
 
 
@@ -142,35 +142,35 @@ class QLinearConvKernel(ChannelsLastKernel):
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
-        parameters: its constants.
+        kernel: computes what this one does not.
+        constants: of the node.
     """
 
     _algorithm_of_fallback = QuantizedConvAlgorithm.NUMPY
     _used: QuantizedConvAlgorithm | None = None
 
-    def __init__(self, info: KernelInfo, kernel: Any, parameters: QuantizedConv) -> None:
+    def __init__(self, info: KernelInfo, kernel: Any, constants: QLinearConvConstants) -> None:
         super().__init__(info, kernel)
-        self._geometry, self._parameters = ConvGeometry.of(info), parameters
+        self._geometry, self._prepared = ConvGeometry.of(info), constants
         self._packed: dict[Any, HostArray] = {}
-        self._task: tuple[TaskConvolution | None, ...] = ()
+        self._task: tuple[DirectConvolution | None, ...] = ()
         """The convolution by a compiled task, once that was asked for."""
         self._wide: WideConvolution | None = None
-        self._varying: tuple[VaryingFilters | None, ...] = ()
+        self._dynamic: tuple[DynamicDepthwise | None, ...] = ()
         """What computes inputs of any shape, once that was asked for."""
 
     def output_shape(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         """(N, M, *spatial), if oneDNN computes it. Shapes that do not fit together are the other kernel's to refuse."""
         x = inputs[X]
         problem = QLinearConvProblem(
-            self._geometry, self._parameters.weight_shape, x.shape, x.dtype, is_channels_last(x), self._parameters.is_wide
+            self._geometry, self._prepared.weight_shape, x.shape, x.dtype, is_channels_last(x), self._prepared.is_wide
         )
         self._used = select_qlinear_conv(problem)
         return None if self._used is QuantizedConvAlgorithm.NUMPY else problem.output_shape
 
     def output_dtype(self, inputs: Sequence[Any]) -> np.dtype[Any]:
         """Type of y_zero_point."""
-        return self._parameters.output_dtype
+        return self._prepared.output_dtype
 
     def operands(self, inputs: Sequence[Any]) -> list[HostArray]:
         """X: all else is constant."""
@@ -183,19 +183,19 @@ class QLinearConvKernel(ChannelsLastKernel):
         if found is not None:
             return found
         # Not direct, or sums that may not fit into 32 bits.
-        is_wide = self._parameters.is_wide
+        is_wide = self._prepared.is_wide
         self._used = QuantizedConvAlgorithm.ONEDNN_SPLIT if is_wide else QuantizedConvAlgorithm.ONEDNN
         return self._wide_for(inputs[W]).call(operands[0], out) if is_wide else self._primitive_call(inputs, operands[0], out)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments, for one filter per channel: the task of a single group is for any shape anyway."""
-        if not self._varying:
-            from .qlinear_dynamic_shapes import filters_of
+        if not self._dynamic:
+            from .dynamic_shapes import dynamic_depthwise
 
-            weight = functools.partial(_centred, inputs[W], self._parameters.weight_shift)
+            weight = functools.partial(_centered, inputs[W], self._prepared.weight_zero_points)
             is_usable = libraries.numba().is_usable
-            self._varying = (filters_of(self._geometry, self._parameters, weight, self.scratch) if is_usable else None,)
-        if self._varying[0] is None or not self._varying[0](inputs[X], out):
+            self._dynamic = (dynamic_depthwise(self._geometry, self._prepared, weight, self.scratch) if is_usable else None,)
+        if self._dynamic[0] is None or not self._dynamic[0](inputs[X], out):
             return False
         self._used = QuantizedConvAlgorithm.FLOAT32
         return True
@@ -204,21 +204,18 @@ class QLinearConvKernel(ChannelsLastKernel):
         """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
         task = self._task[0] if self._task else None
         return (
-            task is not None
-            and task.can_add
-            and task.is_for(x_shape)
-            and sum_.product[1] == int(self._parameters.y_zero_point[0])
+            task is not None and task.can_add and task.is_for(x_shape) and sum_.product[1] == int(self._prepared.y_zero_point[0])
         )
 
     def summed(self, inputs: Sequence[Any], addend: HostArray, sum_: Sum, out: HostArray) -> Call | None:
-        """The call with another tensor added to its result, on arrays that stay; None if the task does not compute it."""
+        """The call with another tensor added to its result, on arrays that stay; None if no task computes it."""
         x, task = inputs[X], self._task_for(inputs[W])
         if task is None or self.output_shape(inputs) is None or any(readable(array) is not array for array in (x, addend)):
             return None
         call = task.call(x, out, (addend, sum_))
         return None if call is None else call.fixed(x, addend, out)
 
-    def _task_for(self, weight: HostArray) -> TaskConvolution | None:
+    def _task_for(self, weight: HostArray) -> DirectConvolution | None:
         if not self._task:
             self._task = (self._made_task(weight),)
         return self._task[0]
@@ -227,36 +224,36 @@ class QLinearConvKernel(ChannelsLastKernel):
         if self._wide is None:
             from .wide_weights import WideConvolution
 
-            parameters = self._parameters
-            zero_points = parameters.x_zero_point, parameters.y_zero_point
-            constants = _centred(weight, parameters.weight_shift), parameters.scales, parameters.sum_bias
+            prepared = self._prepared
+            zero_points = prepared.x_zero_point, prepared.y_zero_point
+            constants = _centered(weight, prepared.weight_zero_points), prepared.scales, prepared.sum_bias
             self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
         return self._wide
 
-    def _made_task(self, weight: HostArray) -> TaskConvolution | None:
+    def _made_task(self, weight: HostArray) -> DirectConvolution | None:
         """The convolution by a compiled task; None where there is no compiler."""
-        parameters = self._parameters
+        prepared = self._prepared
         if not libraries.numba().is_usable or self._geometry.groups > 1:
             return None
-        from .direct import TaskConvolution
+        from .direct import DirectConvolution
 
-        zero_points = int(parameters.x_zero_point[0]), int(parameters.y_zero_point[0])
-        shift = np.zeros(1, np.int16) if parameters.weight_shift is None else parameters.weight_shift
-        return TaskConvolution(
+        zero_points = int(prepared.x_zero_point[0]), int(prepared.y_zero_point[0])
+        w_zero_points = np.zeros(1, np.int16) if prepared.weight_zero_points is None else prepared.weight_zero_points
+        return DirectConvolution(
             self._geometry,
-            parameters.weight_shape,
-            lambda: ZeroedWeight.of(weight, shift),
-            can_add=not parameters.is_wide,
-            scales=parameters.scales,
-            bias=parameters.sum_bias,
+            prepared.weight_shape,
+            lambda: CenteredWeight.of(weight, w_zero_points),
+            can_add=not prepared.is_wide,
+            scales=prepared.scales,
+            bias=prepared.sum_bias,
             zero_points=zero_points,
             scratch=self.scratch,
         )
 
     def _plain(self, weight: HostArray) -> HostArray:
         """The weight less its zero point: int8."""
-        shift = self._parameters.weight_shift
-        return np.ascontiguousarray(weight if shift is None else _shifted(weight, shift).astype(_INT8))
+        zero_points = self._prepared.weight_zero_points
+        return np.ascontiguousarray(weight if zero_points is None else _less_zero_points(weight, zero_points).astype(_INT8))
 
     def _primitive_call(self, inputs: Sequence[Any], x: HostArray, out: HostArray) -> PrimitiveCall | None:
         primitive = self._primitive(x, out) if has_vnni() else None
@@ -269,14 +266,14 @@ class QLinearConvKernel(ChannelsLastKernel):
         return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.scratch)
 
     def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, AnyLayout, HostArray]]:
-        parameters, layout = self._parameters, primitive.layout(Argument.WEIGHTS)
-        found: list[tuple[int, HostArray]] = [(scales_of(Argument.WEIGHTS), parameters.scales)]
-        if parameters.x_zero_point.any():
-            found.append((zero_points_of(Argument.SRC), parameters.x_zero_point))
-        if parameters.y_zero_point.any():
-            found.append((zero_points_of(Argument.DST), parameters.y_zero_point))
-        if parameters.bias is not None:
-            found.append((Argument.BIAS, parameters.bias))
+        prepared, layout = self._prepared, primitive.layout(Argument.WEIGHTS)
+        found: list[tuple[int, HostArray]] = [(scales_of(Argument.WEIGHTS), prepared.scales)]
+        if prepared.x_zero_point.any():
+            found.append((zero_points_of(Argument.SRC), prepared.x_zero_point))
+        if prepared.y_zero_point.any():
+            found.append((zero_points_of(Argument.DST), prepared.y_zero_point))
+        if prepared.bias is not None:
+            found.append((Argument.BIAS, prepared.bias))
         described = [(argument, contiguous(array.shape, array.dtype), array) for argument, array in found]
         return [(Argument.WEIGHTS, layout, self._weight_in(layout, weight)), *described]
 
@@ -290,27 +287,27 @@ class QLinearConvKernel(ChannelsLastKernel):
         return packed
 
     def _primitive(self, x: HostArray, out: HostArray) -> Primitive | None:
-        geometry, parameters = self._geometry, self._parameters
-        shape = parameters.weight_shape
+        geometry, prepared = self._geometry, self._prepared
+        shape = prepared.weight_shape
         padding = geometry.padding(x.shape, shape)
         if min(*padding.begins, *padding.ends) < 0:
             return None
         per_channel = 0b11 if geometry.groups > 1 else 0b1
         zero_points = [
             (argument, 0)
-            for argument, value in ((Argument.SRC, parameters.x_zero_point), (Argument.DST, parameters.y_zero_point))
+            for argument, value in ((Argument.SRC, prepared.x_zero_point), (Argument.DST, prepared.y_zero_point))
             if value.any()
         ]
         return convolution(
             channels_last(x.shape, x.dtype),
             any_layout(geometry.weight_dims(shape), _INT8),
-            None if parameters.bias is None else contiguous(parameters.bias.shape, _FLOAT),
+            None if prepared.bias is None else contiguous(prepared.bias.shape, _FLOAT),
             channels_last(out.shape, out.dtype),
             padding.strides,
             padding.dilations,
             padding.begins,
             padding.ends,
             PrimitiveAttributes(
-                scales=((Argument.WEIGHTS, per_channel if parameters.scales.size > 1 else 0),), zero_points=tuple(zero_points)
+                scales=((Argument.WEIGHTS, per_channel if prepared.scales.size > 1 else 0),), zero_points=tuple(zero_points)
             ),
         )

@@ -82,9 +82,9 @@ class Image(NamedTuple):
         steps = (padding.strides, padding.dilations, padding.begins, padding.ends)
         kernel, out_size = tuple(weight_shape[2:]), tuple(out_shape[2:])
         if math.prod(kernel) == 1 and {*padding.strides} == {1} and not any((*padding.begins, *padding.ends)):
-            apart = samples if is_interleaved else 1
-            line = (1, samples * math.prod(size) // apart)
-            return cls(apart, line, channels, line, weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+            lines = samples if is_interleaved else 1
+            line = (1, samples * math.prod(size) // lines)
+            return cls(lines, line, channels, line, weight_shape[0], (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
         missing = (1,) * (2 - len(size))
         pairs = [(*missing, *values) for values in (size, out_size, kernel, *steps[:2])]
         borders = [(*(0 for _ in missing), *values) for values in steps[2:]]
@@ -122,11 +122,12 @@ class Tiling(NamedTuple):
 
     @property
     def pixel(self) -> int:
+        """Bytes of one."""
         return MOST_INTERLEAVED if self.source == _INTERLEAVED else self.image.channels
 
     @property
     def extent(self) -> int:
-        """Lines from a window's first to its last."""
+        """Lines from a window's first to the one behind its last."""
         return self.image.dilations[0] * (self.image.kernel[0] - 1) + 1
 
     @property
@@ -148,7 +149,7 @@ class Tiling(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Windows."""
+        """Windows of one, of whole rows where there is a frame."""
         image, most = self.image, _AMX_BLOCK_BYTES if self.chunk else _BLOCK_BYTES
         if self.source == _IN_PLACE:
             return max(PANEL, most // (image.strides[0] * image.strides[1] * self.pixel))
@@ -166,7 +167,7 @@ class Tiling(NamedTuple):
 
     @property
     def shares_columns(self) -> bool:
-        """Whether each thread takes a part of the columns: where there are more weights than input."""
+        """Whether threads share the panels: where there are more weights than input, which each thread then reads alone."""
         image = self.image
         weights = math.prod((*image.kernel, image.channels, image.outputs))
         panels = -(-image.outputs // self.panel)

@@ -1,4 +1,4 @@
-"""QLinearConv whose weights do not fit into 8 bits less their zero point: two convolutions or three, added up in 32 bits."""
+"""QLinearConv whose weights less their zero point need 9 bits: two or three convolutions of int8, added up in 32 bits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WideConvolution:
     Args:
         geometry: of the node.
         weight: less its zero point, int16, (M, C / groups, *kernel).
-        scales: from sums to steps of Y: float32, (1,) or (M,).
+        scales: of sums divided by that of Y: float32, (1,) or (M,).
         bias: added to sums: int32, (M,), or None.
         zero_points: of X and Y: int32, (1,) each.
         scratch: working memory.
@@ -61,19 +61,19 @@ class WideConvolution:
         self._bias = None if bias is None else np.ascontiguousarray(bias, _INT32)
 
     def call(self, x: HostArray, out: HostArray) -> _WideCall | None:
-        """The call for arrays that lie like these, ``out`` channels last; None if oneDNN has no fast convolution."""
+        """The call for arrays of these layouts, ``out`` channels last; None if oneDNN has no fast convolution."""
         if not np.moveaxis(out, 1, -1).flags.c_contiguous:
             return None
-        products = [self._product(index, x, out.shape) for index in range(len(self._parts))]
-        if None in products:
+        passes = [self._pass(index, x, out.shape) for index in range(len(self._parts))]
+        if None in passes:
             return None
         rows, channels = out.size // out.shape[1], out.shape[1]
         zero_point = float(self._zero_points[1][0])
         arguments = Requantize(0, 0, self._scales, self._bias, rows, channels, zero_point, *limits(out))
         finish = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
-        return _WideCall([product for product in products if product is not None], finish, self, self._scratch)
+        return _WideCall([each for each in passes if each is not None], finish, self, self._scratch)
 
-    def _product(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> PrimitiveCall | None:
+    def _pass(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> PrimitiveCall | None:
         primitive = self._primitive(index, x, out_shape)
         if primitive is None:
             return None
@@ -113,33 +113,33 @@ class WideConvolution:
 
 def _parts_of(weight: HostArray) -> Iterator[HostArray]:
     """Int8 arrays whose sum is a weight: two, or three where it is as large as 255."""
-    rest = weight
-    while rest.any():
-        part = np.clip(rest, -128, 127)
+    remainder = weight
+    while remainder.any():
+        part = np.clip(remainder, -128, 127)
         yield np.ascontiguousarray(part, _INT8)
-        rest = rest - part
+        remainder = remainder - part
 
 
 class _WideCall:
-    """Products, each added to those before, and what follows their sums. For one thread at a time.
+    """Convolutions, each added to those before, and their requantization. For one thread at a time.
 
     Args:
-        products: of X, into sums that lie channels last.
-        finish: the task, but for sums and output.
+        passes: of X, into sums with channels last.
+        finish: the task of requantization, but for sums and output.
         kept: what holds the task's constants.
         scratch: working memory.
     """
 
-    def __init__(self, products: Sequence[PrimitiveCall], finish: TaskCall, kept: Any, scratch: Scratch) -> None:
-        self._products, self._finish, self._kept, self._scratch = products, finish, kept, scratch
+    def __init__(self, passes: Sequence[PrimitiveCall], finish: TaskCall, kept: Any, scratch: Scratch) -> None:
+        self._passes, self._finish, self._kept, self._scratch = passes, finish, kept, scratch
 
     def run(self, *arrays: HostArray) -> None:
         """Compute; the arrays, X and the output, are not kept."""
         x, out = arrays
         shape = (out.shape[0], *out.shape[2:], out.shape[1])
         sums = np.moveaxis(self._scratch.array("wide sums", shape, _INT32), -1, 1)
-        for product in self._products:
-            product.run(x, sums)
+        for each in self._passes:
+            each.run(x, sums)
         self._finish.point(Requantize.sums, sums)
         self._finish.point(Requantize.out, out)
         self._finish.run()
@@ -152,4 +152,4 @@ class _WideCall:
         sums = empty_channels_last(out.shape, _INT32)
         self._finish.point(Requantize.sums, sums)
         self._finish.point(Requantize.out, out)
-        return in_turn([*(product.fixed(x, sums) for product in self._products), self._finish.kept(self, sums, out)])
+        return in_turn([*(each.fixed(x, sums) for each in self._passes), self._finish.kept(self, sums, out)])

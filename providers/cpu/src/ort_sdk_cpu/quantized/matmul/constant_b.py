@@ -18,8 +18,8 @@ from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight
-from ort_sdk_cpu.quantized.conv.dequantized import FloatConvolution, FloatFinish
+from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight
+from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
 from ort_sdk_cpu.quantized.dynamic import RangeQuantization
 
 from .select import K_BLOCK, QuantizedGemmAlgorithm, are_sums_exact, select_constant_b
@@ -51,7 +51,7 @@ class _Operand(NamedTuple):
     """A as integers, with zero point and scale."""
 
     codes: HostArray
-    """(rows, inner), contiguous."""
+    """(rows, k), contiguous."""
     zero_point: HostArray
     """Of the codes' type, one element."""
     scale: HostArray
@@ -83,7 +83,7 @@ class IntegerMatMulKernel(OpKernel):
         self._compute, self._info = kernel.compute, info
         self._input_rule = getattr(kernel, "input_rule", None)
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
-        self._inner, self._columns = info.constants[1].shape
+        self._k, self._columns = info.constants[1].shape
         self._scratch = scratch_of(info)
         self._adds_bias = info.has_input(self.bias) and info.constant_input(self.bias) is None
         self._calls = threading.local()
@@ -94,27 +94,27 @@ class IntegerMatMulKernel(OpKernel):
         return QuantizedGemmAlgorithm.PACKED_B
 
     @functools.cached_property
-    def _convolution(self) -> FloatConvolution:
-        return self.gemm_with(slice(0, self._inner))
+    def _convolution(self) -> DequantizedConvolution:
+        return self.gemm_with(slice(0, self._k))
 
-    def gemm_with(self, rows: slice) -> FloatConvolution:
+    def gemm_with(self, rows: slice) -> DequantizedConvolution:
         """The GEMM with some rows of B, as a convolution whose image is one column of the rows of A."""
         shape = (self._columns, rows.stop - rows.start, 1, 1)
         # No method of this object, which is to hold the convolution.
         weight = functools.partial(_weight, self._info, self.b_zero_point, rows)
-        return FloatConvolution(ConvGeometry.of(self._info), shape, weight, self.finish(), self._scratch)
+        return DequantizedConvolution(ConvGeometry.of(self._info), shape, weight, self.epilogue(), self._scratch)
 
-    def finish(self) -> FloatFinish:
-        """What follows the sums."""
+    def epilogue(self) -> DequantizationEpilogue:
+        """What follows the sums of the convolution."""
         info = self._info
         scales = info.constant_input(self.b_scale)
         assert scales is not None  # noqa: S101 - it was seen to be constant
-        return FloatFinish(scales.reshape(-1), info.constant_input(self.bias) if info.has_input(self.bias) else None)
+        return DequantizationEpilogue(scales.reshape(-1), info.constant_input(self.bias) if info.has_input(self.bias) else None)
 
     def can_compute(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs are what is computed here."""
         a, bias = inputs[0], inputs[self.bias] if len(inputs) > self.bias else None
-        fits = a.ndim > 0 and a.size > 0 and a.shape[-1] == self._inner
+        fits = a.ndim > 0 and a.size > 0 and a.shape[-1] == self._k
         given = self._info.constant_input(self.bias) if bias is None and self._info.has_input(self.bias) else bias
         return bool(fits and (given is None or (given.dtype == _FLOAT and given.shape == (self._columns,))))
 
@@ -192,12 +192,12 @@ class IntegerMatMulKernel(OpKernel):
         return _Call(self._convolution.call(*_images(operand, out)), quantization)
 
 
-def _weight(info: KernelInfo, zero_point: int, rows: slice) -> ZeroedWeight:
+def _weight(info: KernelInfo, zero_point: int, rows: slice) -> CenteredWeight:
     """Some rows of B as a convolution's weight, with the input of that number for zero points."""
     matrix, zeros = info.constant_input(1), info.constant_input(zero_point)
     assert matrix is not None  # noqa: S101 - it was seen to be constant
     shifts = np.zeros(1, matrix.dtype) if zeros is None else zeros.reshape(-1)
-    return ZeroedWeight.of(matrix[rows].T[:, :, None, None], shifts)
+    return CenteredWeight.of(matrix[rows].T[:, :, None, None], shifts)
 
 
 def _images(operand: _Operand, out: HostArray) -> tuple[HostArray, HostArray, HostArray, HostArray]:
@@ -220,7 +220,7 @@ class _DynamicKernel(IntegerMatMulKernel):
 
     def operand(self, inputs: Sequence[Any], codes: HostArray | None) -> _Operand:
         assert codes is not None  # noqa: S101 - it is given where A is quantized
-        return _Operand(codes.reshape(-1, self._inner), np.empty(1, _UINT8), np.empty(1, _FLOAT))
+        return _Operand(codes.reshape(-1, self._k), np.empty(1, _UINT8), np.empty(1, _FLOAT))
 
 
 class _QuantizedKernel(IntegerMatMulKernel):
@@ -245,8 +245,8 @@ class _IntegerKernel(IntegerMatMulKernel):
     b_zero_point, bias = 3, 4
     output_type = _INT32
 
-    def finish(self) -> FloatFinish:
-        return FloatFinish(np.ones(1, _FLOAT))
+    def epilogue(self) -> DequantizationEpilogue:
+        return DequantizationEpilogue(np.ones(1, _FLOAT))
 
     @functools.cached_property
     def _is_exact(self) -> bool:
@@ -269,13 +269,13 @@ class _IntegerKernel(IntegerMatMulKernel):
     def operand(self, inputs: Sequence[Any], codes: HostArray | None) -> _Operand:
         a, zero_point = inputs[0], inputs[2] if len(inputs) > 2 else None
         given = np.zeros(1, a.dtype) if zero_point is None else zero_point
-        return _Operand(a.reshape(-1, self._inner), given, np.ones(1, _FLOAT))
+        return _Operand(a.reshape(-1, self._k), given, np.ones(1, _FLOAT))
 
     @functools.cached_property
-    def _blocks(self) -> Sequence[tuple[slice, FloatConvolution]]:
+    def _blocks(self) -> Sequence[tuple[slice, DequantizedConvolution]]:
         """Rows of B, and the GEMM with them."""
-        starts = range(0, self._inner, K_BLOCK)
-        found = [slice(start, min(start + K_BLOCK, self._inner)) for start in starts]
+        starts = range(0, self._k, K_BLOCK)
+        found = [slice(start, min(start + K_BLOCK, self._k)) for start in starts]
         return [(rows, self.gemm_with(rows)) for rows in found]
 
     def _put(self, inputs: Sequence[Any], out: HostArray) -> None:

@@ -40,17 +40,17 @@ class _Gemm:
     """
 
     def __init__(self, a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None]) -> None:
-        inner, columns = b.shape[-2:]
+        k, columns = b.shape[-2:]
         matrices = math.prod(b.shape[:-2])
-        rows, pitch = math.prod(a.shape[:-1]) // matrices, -(-inner // 4) * 4
+        rows, pitch = math.prod(a.shape[:-1]) // matrices, -(-k // 4) * 4
         # Bytes behind a row of A add nothing: they are zeros once they are unsigned.
-        self._padded = None if pitch == inner else np.full((*a.shape[:-1], pitch), _neutral(a.dtype), a.dtype)
-        threads = threads_for_work(matrices * rows * inner * columns)
+        self._padded = None if pitch == k else np.full((*a.shape[:-1], pitch), _neutral(a.dtype), a.dtype)
+        threads = threads_for_work(matrices * rows * k * columns)
         work_bytes = -(-pitch // 64) * 64 + _COLUMN_BYTES + pitch * PANEL
         self._work = np.empty(work_bytes * threads + 64, np.uint8)
         each = int(zero_points[1] is not None and zero_points[1].size > 1)
         signs = (sign_bit(a) * _FOUR_BYTES, _SIGN - sign_bit(b))
-        sizes = (matrices, rows, inner, columns, pitch, inner * columns)
+        sizes = (matrices, rows, k, columns, pitch, k * columns)
         arguments = GemmDynamicB(0, 0, 0, 0, 0, self._work, *sizes, *signs, each, work_bytes)
         self._call = TaskCall(MODULE, NAME, arguments, threads)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvKernel, QuantizedConv, can_compute
+from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvConstants, QLinearConvKernel, can_compute
 
 __all__ = ["QGemmKernel", "kernel_for"]
 
@@ -42,7 +42,9 @@ def kernel_for(info: KernelInfo, kernel: Any) -> QGemmKernel | None:
         image,
         *(values[index] for index in (B_SCALE, B_ZERO_POINT)),
     ]
-    parameters = QuantizedConv.of([*order, values[Y_SCALE], values[Y_ZERO_POINT], None if bias is None else bias.reshape(-1)])
+    parameters = QLinearConvConstants.of(
+        [*order, values[Y_SCALE], values[Y_ZERO_POINT], None if bias is None else bias.reshape(-1)]
+    )
     return None if parameters is None else QGemmKernel(info, kernel, QLinearConvKernel(info, kernel, parameters))
 
 

@@ -88,6 +88,7 @@ def select_dynamic_b(a: HostArray, b: HostArray, zero_points: Sequence[HostArray
     """For arrays that come with a run: of bytes, no matrix repeated but a single B, one zero point of A, one or a row of B."""
     if not BYTES.issuperset((a.dtype, b.dtype)) or min(a.ndim, b.ndim) < 2 or 0 in (*a.shape, *b.shape):
         return QuantizedGemmAlgorithm.NUMPY
+    # A batch of B's for a batch of A's, or one B for all rows of A: other broadcasts would repeat matrices in memory.
     if a.shape[-1] != b.shape[-2] or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
         return QuantizedGemmAlgorithm.NUMPY
     a_zero, b_zero = zero_points

@@ -1,6 +1,6 @@
-"""Blocks of a product of 8-bit integers on a processor's matrix unit (AMX): up to 32 rows with a panel, as sums in memory.
+"""Blocks of GEMMs of 8-bit integers by a processor's matrix unit (AMX): up to 32 rows with a panel, as sums in memory.
 
-Rows and panels are those of ``integer_tiles``: both lie as tiles want them. A line's steps are taken some at a time, as many as
+Rows and panels are those of ``tile``, in the order that tiles are loaded in. A line's steps are taken some at a time, as many as
 divide them and a tile holds, so that no tile reaches beyond a line.
 """
 
@@ -17,6 +17,8 @@ from ort_sdk_cpu.simd.vector_types import operation
 
 __all__ = ["BLOCK_ROWS", "multiply_block_of"]
 
+# Two groups of rows by two vectors of columns: four tiles of sums, two of each operand, all eight that there are. Each tile
+# loaded is multiplied twice, as in Intel's optimization manual.
 BLOCK_ROWS = 2 * TILE_ROWS
 _COLUMNS = 2
 """Vectors of columns that are multiplied at a time."""
@@ -26,7 +28,7 @@ _LINE_BYTES = 64
 
 
 class _Block(NamedTuple):
-    """What is multiplied: LLVM values, as ``multiply_block_of`` tells of them."""
+    """What is multiplied: LLVM values, described by ``multiply_block_of``."""
 
     x: Any
     x_group: Any
@@ -36,8 +38,8 @@ class _Block(NamedTuple):
     chunks: Any
     chunk_steps: Any
     w: Any
-    soon: Any
-    soon_step: Any
+    prefetch: Any
+    prefetch_step: Any
 
 
 def _emit_product(
@@ -45,17 +47,19 @@ def _emit_product(
 ) -> None:
     """Sums of some groups of rows and vectors of columns, as many columns at a time as the unit has tiles for."""
     (number, vectors), (sums, second), (_, sums_row) = sizes, target, unit
+    # Wider panels go over x once per two vectors: x is in the first cache, and tiles of sums are few.
     for first in range(0, vectors, _COLUMNS):
         columns = range(first, min(vectors, first + _COLUMNS))
         tiles = [(group, column) for group in range(number) for column in columns]
         for group, column in tiles:
-            place = builder.add(start, constant(column * ROW_BYTES))
-            emit_load_tile(builder, _sums_of(group, column), place, constant(0))
-        given = given._replace(soon=_emit_chunks(builder, given, number, columns, unit))
+            # Rows 0 bytes apart: each begins with the same sums.
+            address = builder.add(start, constant(column * ROW_BYTES))
+            emit_load_tile(builder, _sums_of(group, column), address, constant(0))
+        given = given._replace(prefetch=_emit_chunks(builder, given, number, columns, unit))
         for group, column in tiles:
-            place = builder.add(sums, constant(column * ROW_BYTES))
-            place = builder.add(place, second) if group else place
-            emit_store_tile(builder, _sums_of(group, column), place, sums_row)
+            address = builder.add(sums, constant(column * ROW_BYTES))
+            address = builder.add(address, second) if group else address
+            emit_store_tile(builder, _sums_of(group, column), address, sums_row)
 
 
 def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
@@ -77,8 +81,8 @@ def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
         start: Any,
         sums: Any,
         second: Any,
-        soon: Any,
-        soon_step: Any,
+        prefetch: Any,
+        prefetch_step: Any,
     ) -> None:
         """Write sums of one or two groups of rows, for which the unit is configured; the second group's follow the first one's.
 
@@ -91,15 +95,15 @@ def multiply_block_of(vectors: int, *, is_int8: bool) -> Any:
             x_line: bytes from line to line of a row: pieces that do not follow each other.
             lines: how many, at least one.
             chunks: of steps in a line, at least one.
-            chunk_steps: steps of four numbers in a chunk, as the unit is configured.
+            chunk_steps: steps of four elements in a chunk, as the unit is configured.
             w: address of the panel.
             start: address of the columns' sums to begin with (int32).
             sums: address of the results.
             second: bytes from the first group's results to the second's.
-            soon: address of what is brought into the second cache meanwhile.
-            soon_step: cache lines of it for each chunk.
+            prefetch: address of what is prefetched into the second cache meanwhile.
+            prefetch_step: cache lines of it for each chunk.
         """
-        given = _Block(x, x_group, x_row, x_line, lines, chunks, chunk_steps, w, soon, soon_step)
+        given = _Block(x, x_group, x_row, x_line, lines, chunks, chunk_steps, w, prefetch, prefetch_step)
 
         def multiply(number: int, _values: list[Any]) -> list[Any]:
             _emit_product(builder, given, (number, vectors), start, (sums, second), (instruction, sums_row))
@@ -119,36 +123,37 @@ def _emit_chunks(builder: Any, given: _Block, groups: int, columns: range, kind:
     """LLVM code of all products with some vectors of columns; the instruction, and bytes of a step of the panel.
 
     Returns:
-        The address behind what was asked for.
+        The address behind what was prefetched.
     """
     instruction, w_step = kind
     x_chunk, w_chunk = builder.mul(given.chunk_steps, constant(_STEP_BYTES)), builder.mul(given.chunk_steps, w_step)
 
     def chunk(_index: Any, values: list[Any]) -> list[Any]:
-        x, w, soon = values
+        x, w, prefetch = values
         for column in columns:
             emit_load_tile(builder, RIGHT[column % _COLUMNS], builder.add(w, constant(column * ROW_BYTES)), w_step)
         for group in range(groups):
-            place = builder.add(x, given.x_group) if group else x
-            emit_load_tile(builder, LEFT[group], place, given.x_row)
+            address = builder.add(x, given.x_group) if group else x
+            emit_load_tile(builder, LEFT[group], address, given.x_row)
             for column in columns:
                 operands = LEFT[group], RIGHT[column % _COLUMNS]
                 emit_multiply_tiles(builder, instruction, _sums_of(group, column), *operands)
-        return [builder.add(x, x_chunk), builder.add(w, w_chunk), _emit_asked(builder, soon, given.soon_step)]
+        return [builder.add(x, x_chunk), builder.add(w, w_chunk), _emit_asked(builder, prefetch, given.prefetch_step)]
 
     def line(_index: Any, values: list[Any]) -> list[Any]:
         x, *rest = values
         return [builder.add(x, given.x_line), *emit_loop(builder, [x, *rest], given.chunks, chunk)[1:]]
 
-    return emit_loop(builder, [given.x, given.w, given.soon], given.lines, line)[-1]
+    return emit_loop(builder, [given.x, given.w, given.prefetch], given.lines, line)[-1]
 
 
-def _emit_asked(builder: Any, soon: Any, count: Any) -> Any:
-    """LLVM code that asks for cache lines, if any; the address behind them."""
+def _emit_asked(builder: Any, prefetch: Any, count: Any) -> Any:
+    """LLVM code that prefetches cache lines, if any; the address behind them."""
 
+    # Into the second cache: the first one holds x and the panel that is being multiplied.
     def ask(_index: Any, values: list[Any]) -> list[Any]:
         emit_prefetch(builder, values[0], is_second=True)
         return [builder.add(values[0], constant(_LINE_BYTES))]
 
     is_wanted = builder.icmp_signed(">", count, constant(0))
-    return emit_if(builder, is_wanted, [soon], lambda values: emit_loop(builder, values, count, ask))[0]
+    return emit_if(builder, is_wanted, [prefetch], lambda values: emit_loop(builder, values, count, ask))[0]

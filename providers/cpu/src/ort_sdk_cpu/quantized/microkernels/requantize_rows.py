@@ -1,4 +1,4 @@
-"""Rows of sums in memory, of products of 8-bit integers, written as 8-bit integers."""
+"""Requantization of rows of int32 sums in memory, as AMX leaves them, to 8 bits."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ort_sdk_cpu.simd.ir_builder import constant, emit_if, emit_loop, moved
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, operation
 
-from .requantize import AT_ONCE, Addend, Target, emit_addition, emit_steps, emit_summed_steps, emit_write
-from .tile import emit_columns, less_zero_points
+from .requantize import AT_ONCE, Addend, Target, emit_added, emit_addition, emit_requantized, emit_write
+from .tile import emit_columns, emit_subtract_zero_points
 
-__all__ = ["quantized_rows_of", "quantized_sum_rows_of", "quantized_unit_rows_of"]
+__all__ = ["requantize_add_rows_of", "requantize_rows_of", "requantize_zero_points_rows_of"]
 
 _VECTOR_BYTES = 4 * LANES
 
 
-def quantized_rows_of(vectors: int) -> Any:
+def requantize_rows_of(vectors: int) -> Any:
     """The operation for panels of some vectors of columns."""
 
     @operation(types.none, *[types.intp] * 8)
-    def quantized_rows(
-        builder: Any, rows: Any, sums: Any, columns: Any, zero_point: Any, out_flip: Any, out: Any, out_row: Any, left: Any
+    def requantize_rows(
+        builder: Any, rows: Any, sums: Any, columns: Any, zero_point: Any, out_sign: Any, out: Any, out_row: Any, left: Any
     ) -> None:
         """Scale and round to 8 bits.
 
@@ -32,118 +32,122 @@ def quantized_rows_of(vectors: int) -> Any:
             builder: of LLVM code.
             rows: how many, at least one.
             sums: address of the first row's, which the others follow.
-            columns: see ``quantized_tile_of``, like all that follow.
+            columns: see ``requantize_tile_of``, like all that follow.
             zero_point: see there.
-            out_flip: see there.
+            out_sign: see there.
             out: see there.
             out_row: see there.
             left: see there.
         """
+        # Loaded once for all rows: they stay in registers.
         scales = _emit_scales(builder, columns, vectors)
 
-        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
-            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
-            emit_write(builder, [emit_steps(builder, row, scales) for row in _emit_rows(builder, place, count, vectors)], target)
+        def write(count: int, address: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_sign, builder.add(out, offset), out_row, columns_left)
+            found = [emit_requantized(builder, row, scales) for row in _emit_rows(builder, address, count, vectors)]
+            emit_write(builder, found, target)
 
         _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
-    return quantized_rows
+    return requantize_rows
 
 
-def quantized_unit_rows_of(vectors: int) -> Any:
+def requantize_zero_points_rows_of(vectors: int) -> Any:
     """The operation for panels of some vectors of columns."""
 
     @operation(types.none, *[types.intp] * 9)
-    def quantized_unit_rows(
+    def requantize_zero_points_rows(
         builder: Any,
         rows: Any,
         sums: Any,
         columns: Any,
         zero_point: Any,
-        out_flip: Any,
+        out_sign: Any,
         out: Any,
         out_row: Any,
         left: Any,
         totals: Any,
     ) -> None:
-        """As ``quantized_rows``, for weights that have zero points.
+        """As ``requantize_rows``, for weights that have zero points.
 
         Args:
             builder: of LLVM code.
             rows: as there.
             sums: as there.
-            columns: see ``quantized_unit_tile_of``, like all that follow but for ``totals``.
+            columns: see ``requantize_zero_points_tile_of``, like all that follow but for ``totals``.
             zero_point: see there.
-            out_flip: see there.
+            out_sign: see there.
             out: see there.
             out_row: see there.
             left: see there.
-            totals: address of the sum of the first row's numbers in every lane of a vector, which the other rows' follow.
+            totals: address of the sum of the first row's elements in every lane of a vector, which the other rows' follow.
         """
         scales = _emit_scales(builder, columns, vectors)
         zeros = emit_columns(builder, moved(builder, columns, 2, constant(_VECTOR_BYTES * vectors)), VI32, vectors)
 
-        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
-            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
-            first = builder.add(totals, builder.udiv(builder.sub(place, sums), constant(vectors)))
-            steps = []
-            for row, values in enumerate(_emit_rows(builder, place, count, vectors)):
+        def write(count: int, address: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_sign, builder.add(out, offset), out_row, columns_left)
+            # A row has one vector of totals where it has some of sums.
+            first = builder.add(totals, builder.udiv(builder.sub(address, sums), constant(vectors)))
+            found = []
+            for row, values in enumerate(_emit_rows(builder, address, count, vectors)):
                 total = emit_load(builder, builder.add(first, constant(row * _VECTOR_BYTES)), VI32)
-                steps.append(emit_steps(builder, less_zero_points(builder, [*values, total], zeros), scales))
-            emit_write(builder, steps, target)
+                centered = emit_subtract_zero_points(builder, [*values, total], zeros)
+                found.append(emit_requantized(builder, centered, scales))
+            emit_write(builder, found, target)
 
         _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
-    return quantized_unit_rows
+    return requantize_zero_points_rows
 
 
-def quantized_sum_rows_of(vectors: int) -> Any:
+def requantize_add_rows_of(vectors: int) -> Any:
     """The operation for panels of some vectors of columns."""
 
     @operation(types.none, *[types.intp] * 11)
-    def quantized_sum_rows(
+    def requantize_add_rows(
         builder: Any,
         rows: Any,
         sums: Any,
         columns: Any,
         zero_point: Any,
-        out_flip: Any,
+        out_sign: Any,
         out: Any,
         out_row: Any,
         left: Any,
         addend: Any,
-        addend_flip: Any,
-        numbers: Any,
+        addend_sign: Any,
+        addition: Any,
     ) -> None:
-        """As ``quantized_rows``, with 8-bit numbers added to the rounded result.
+        """As ``requantize_rows``, with an 8-bit tensor added to the rounded result.
 
         Args:
             builder: of LLVM code.
             rows: as there.
             sums: as there.
-            columns: see ``quantized_sum_tile_of``, like all that follow.
+            columns: see ``requantize_add_tile_of``, like all that follow.
             zero_point: see there.
-            out_flip: see there.
+            out_sign: see there.
             out: see there.
             out_row: see there.
             left: see there.
             addend: see there.
-            addend_flip: see there.
-            numbers: see there.
+            addend_sign: see there.
+            addition: see there.
         """
         scales = _emit_scales(builder, columns, vectors)
-        given = Addend(addend, addend_flip, numbers)
-        addition = emit_addition(builder, given)
+        given = Addend(addend, addend_sign, addition)
+        scalars = emit_addition(builder, given)
 
-        def write(count: int, place: Any, offset: Any, columns_left: Any) -> None:
-            target = Target(zero_point, out_flip, builder.add(out, offset), out_row, columns_left)
+        def write(count: int, address: Any, offset: Any, columns_left: Any) -> None:
+            target = Target(zero_point, out_sign, builder.add(out, offset), out_row, columns_left)
             own = given._replace(address=builder.add(addend, offset))
-            found = _emit_rows(builder, place, count, vectors)
-            emit_write(builder, emit_summed_steps(builder, found, scales, own, addition, target), target)
+            found = _emit_rows(builder, address, count, vectors)
+            emit_write(builder, emit_added(builder, found, scales, own, scalars, target), target)
 
         _emit_each(builder, rows, sums, (out_row, left), vectors, write)
 
-    return quantized_sum_rows
+    return requantize_add_rows
 
 
 def _emit_scales(builder: Any, columns: Any, vectors: int) -> list[Any]:
@@ -152,6 +156,7 @@ def _emit_scales(builder: Any, columns: Any, vectors: int) -> list[Any]:
 
 def _emit_rows(builder: Any, sums: Any, count: int, vectors: int) -> list[list[Any]]:
     """LLVM code of a load of some rows."""
+    # Rows of a panel follow each other without gaps: they were stored by tiles as wide as the panel.
     row_bytes = constant(_VECTOR_BYTES * vectors)
     return [emit_columns(builder, moved(builder, sums, row, row_bytes), VI32, vectors) for row in range(count)]
 
@@ -164,7 +169,7 @@ def _emit_each(
     vectors: int,
     write: Callable[[int, Any, Any, Any], None],
 ) -> None:
-    """LLVM code that writes rows, as many at once as are narrowed together.
+    """LLVM code that writes rows, as many at a time as are narrowed together.
 
     Args:
         builder: of LLVM code.
@@ -172,8 +177,10 @@ def _emit_each(
         sums: address of the first row's.
         out: bytes from row to row of results, and columns there are.
         vectors: of a row's sums.
-        write: gets how many rows, where their sums are, how far on their results, and columns: a constant where none are missing.
+        write: gets how many rows, the address of their sums, the offset of their results, and columns: a constant where all are
+            there.
     """
+    # One narrowing takes four vectors: of panels of one or two, rows are narrowed four or two at a time, and the rest one by one.
     (out_row, left), at_once, width = out, AT_ONCE // vectors, constant(vectors * LANES)
 
     def turns(count: int, values: list[Any], number: Any, columns: Any) -> list[Any]:
@@ -191,6 +198,7 @@ def _emit_each(
         if at_once > 1:
             turns(1, values, builder.srem(rows, constant(at_once)), columns)
 
+    # Two loops: all panels but the last are whole, and their stores need no mask.
     with builder.if_else(builder.icmp_signed(">=", left, width)) as (whole, part):
         with whole:
             all_turns(width)

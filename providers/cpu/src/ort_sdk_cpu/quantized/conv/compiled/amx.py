@@ -19,8 +19,12 @@ from ort_sdk_cpu.quantized.conv.arguments.windows import (
     QuantizedConvWithZeroPoints,
 )
 from ort_sdk_cpu.quantized.microkernels.amx_block import BLOCK_ROWS, multiply_block_of
-from ort_sdk_cpu.quantized.microkernels.dequantize_rows import float_rows, float_unit_rows, store_starts_of
-from ort_sdk_cpu.quantized.microkernels.requantize_rows import quantized_rows_of, quantized_sum_rows_of, quantized_unit_rows_of
+from ort_sdk_cpu.quantized.microkernels.dequantize_rows import dequantize_rows, dequantize_zero_points_rows, store_initial_sums_of
+from ort_sdk_cpu.quantized.microkernels.requantize_rows import (
+    requantize_add_rows_of,
+    requantize_rows_of,
+    requantize_zero_points_rows_of,
+)
 from ort_sdk_cpu.quantized.microkernels.tile import PANEL
 from ort_sdk_cpu.simd.amx import TILE_ROWS, configure, release
 from ort_sdk_cpu.simd.arithmetic import zero_i32
@@ -55,6 +59,7 @@ __all__ = [
     "quantized_conv_with_zero_points_int8",
 ]
 
+# A configuration is 64 bytes; vectors behind it are aligned.
 _STARTS, _ZEROS = 64, 64 + 4 * PANEL
 """Offsets into working memory, behind the description of tiles, of what the sums of columns begin with."""
 _TOTALS = _ZEROS + 64
@@ -102,11 +107,12 @@ def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, 
         width, columns, step = windows.out_width, windows.out_channels, windows.stride * pitch
         before, start = sample * windows.out_height * width, first // width
         chunks, panel_lines = lines * (steps // chunk_steps) * turns, panel_bytes(windows, panel_columns) // _LINE_BYTES
+        # What is prefetched for a panel is spread over all multiplications with the one before.
         all_chunks = chunks * ((stop - first) // BLOCK_ROWS + 1)
         first_rows, second_rows = 0, 1
         for panel in range(begin, end):
-            weights, numbers, left = panel_at(windows, panel, panel_columns, parameters)
-            starts, soon = start_of(args, numbers, spare + _STARTS), weights + panel_lines * _LINE_BYTES
+            weights, of_columns, left = panel_at(windows, panel, panel_columns, parameters)
+            starts, prefetch = start_of(args, of_columns, spare + _STARTS), weights + panel_lines * _LINE_BYTES
             # Meanwhile the next panel is prefetched, some cache lines with each chunk.
             asked = 0 if panel + 1 == end else panel_lines
             share, window = (asked + all_chunks - 1) // all_chunks, first
@@ -114,21 +120,23 @@ def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, 
                 rows = _group_at(window, stop, width)
                 following = window + rows
                 others = _group_at(following, stop, width)
+                # A configuration is loaded from memory and clears all tiles: only where the sizes of groups change.
                 if rows != first_rows or (others and others != second_rows):
                     first_rows, second_rows = rows, max(1, others)
                     configure(spare, first_rows, second_rows, chunk_steps)
                 x = base + _window_offset(window, width, start, step, row)
+                # The second group may be of the next line: it is as far from the first as that is.
                 x_group = base + _window_offset(following, width, start, step, row) - x
-                groups, soon_lines = 2 if others else 1, share if asked > 0 else 0
+                groups, prefetch_lines = 2 if others else 1, share if asked > 0 else 0
                 sum_up(args, groups, x, x_group, rows, chunk_steps, spare)
                 multiply_block(
                     *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, weights, starts),
-                    *(spare + _SUMS, rows * 4 * panel_columns, soon, soon_lines),
+                    *(spare + _SUMS, rows * 4 * panel_columns, prefetch, prefetch_lines),
                 )
                 asked -= share * chunks
-                soon += share * chunks * _LINE_BYTES
+                prefetch += share * chunks * _LINE_BYTES
                 offset = (before + window) * columns + panel * panel_columns
-                finish(args, rows + others, spare, numbers, offset, left)
+                finish(args, rows + others, spare, of_columns, offset, left)
                 window = following + others
         # Until they are released, the system saves 8 KiB of tiles at each switch of threads.
         release()
@@ -149,6 +157,7 @@ def _total_of(*, is_int8: bool) -> Any:
         """The sums of windows' elements: products with ones, by the same instruction."""
         windows, zeros = args.windows, spare + _ZEROS
         row, line, lines, steps = windows.window_bytes, windows.line_bytes, windows.lines, windows.steps
+        # 16 columns of the same ones: a tile has no fewer, and a vector of equal sums needs no broadcast.
         store_i32(zeros, zero_i32())
         multiply_block(
             *(groups, x, x_group, row, line, lines, steps // chunk_steps, chunk_steps, args.ones, zeros),
@@ -159,46 +168,47 @@ def _total_of(*, is_int8: bool) -> Any:
 
 
 @inner
-def _given_starts(_args: QuantizedConv, numbers: int, _target: int) -> int:
+def _given_starts(_args: QuantizedConv, of_columns: int, _target: int) -> int:
     """What the sums of columns begin with is known."""
-    return numbers
+    return of_columns
 
 
 def _dynamic_starts_of(*, is_int8: bool) -> Any:
-    store_starts = store_starts_of(is_int8=is_int8)
+    store_initial_sums = store_initial_sums_of(is_int8=is_int8)
 
     @inner
-    def starts(args: DequantizedConv, numbers: int, target: int) -> int:
+    def starts(args: DequantizedConv, of_columns: int, target: int) -> int:
         """The same where x's zero point comes with each run."""
-        store_starts(numbers, address_of(args.dequantization), target)
+        # Once per panel: tiles of sums are loaded with it.
+        store_initial_sums(of_columns, address_of(args.dequantization), target)
         return target
 
     return starts
 
 
 def _quantized_finish_of(columns: int) -> Any:
-    quantized_rows = quantized_rows_of(columns // LANES)
+    requantize_rows = requantize_rows_of(columns // LANES)
 
     @inner
-    def finish(args: QuantizedConv, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    def finish(args: QuantizedConv, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """Rows of sums as 8-bit data; ``offset`` is of the first result among all."""
         out_row = args.windows.out_channels
-        quantized_rows(
-            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
+        requantize_rows(
+            *(rows, spare + _SUMS, of_columns, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
         )
 
     return finish
 
 
 def _add_finish_of(columns: int) -> Any:
-    quantized_sum_rows = quantized_sum_rows_of(columns // LANES)
+    requantize_add_rows = requantize_add_rows_of(columns // LANES)
 
     @inner
-    def finish(args: QuantizedConvAdd, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    def finish(args: QuantizedConvAdd, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """The same, with what is added."""
         out_row = args.windows.out_channels
-        quantized_sum_rows(
-            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
+        requantize_add_rows(
+            *(rows, spare + _SUMS, of_columns, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
             *(args.addend + offset, args.addend_sign, address_of(args.addition)),
         )
 
@@ -206,14 +216,14 @@ def _add_finish_of(columns: int) -> Any:
 
 
 def _zero_points_finish_of(columns: int) -> Any:
-    quantized_unit_rows = quantized_unit_rows_of(columns // LANES)
+    requantize_zero_points_rows = requantize_zero_points_rows_of(columns // LANES)
 
     @inner
-    def finish(args: QuantizedConvWithZeroPoints, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+    def finish(args: QuantizedConvWithZeroPoints, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """The same of weights with zero points."""
         out_row = args.windows.out_channels
-        quantized_unit_rows(
-            *(rows, spare + _SUMS, numbers, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
+        requantize_zero_points_rows(
+            *(rows, spare + _SUMS, of_columns, args.out_zero_point, args.out_sign, args.windows.out + offset, out_row, left),
             spare + _TOTALS,
         )
 
@@ -221,23 +231,23 @@ def _zero_points_finish_of(columns: int) -> Any:
 
 
 @inner
-def _float_finish(args: DequantizedConv, rows: int, spare: int, numbers: int, offset: int, left: int) -> None:
+def _float_finish(args: DequantizedConv, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
     """Rows of sums as float32."""
     windows = args.windows
-    float_rows(
-        *(rows, spare + _SUMS, numbers, address_of(args.dequantization)),
+    dequantize_rows(
+        *(rows, spare + _SUMS, of_columns, address_of(args.dequantization)),
         *(windows.out + offset * 4, windows.out_channels * 4, left),
     )
 
 
 @inner
 def _float_zero_points_finish(
-    args: DequantizedConvWithZeroPoints, rows: int, spare: int, numbers: int, offset: int, left: int
+    args: DequantizedConvWithZeroPoints, rows: int, spare: int, of_columns: int, offset: int, left: int
 ) -> None:
     """The same of weights with zero points."""
     windows = args.windows
-    float_unit_rows(
-        *(rows, spare + _SUMS, numbers, address_of(args.dequantization)),
+    dequantize_zero_points_rows(
+        *(rows, spare + _SUMS, of_columns, address_of(args.dequantization)),
         *(windows.out + offset * 4, windows.out_channels * 4, left, spare + _TOTALS),
     )
 
@@ -270,6 +280,7 @@ def _float_zero_points(name: str, *, is_int8: bool = False) -> Task:
     return windows_task(name, block, dynamic_fill, DequantizedConvWithZeroPoints, PANEL)
 
 
+# The same tasks as by vectors, under the same names: launches choose the module.
 quantized_conv = _quantized("quantized_conv")
 quantized_conv_32 = _quantized("quantized_conv_32", 32)
 quantized_conv_16 = _quantized("quantized_conv_16", 16)

@@ -21,9 +21,13 @@ from ort_sdk_cpu.quantized.conv.arguments.windows import (
     QuantizedConvAdd,
     QuantizedConvWithZeroPoints,
 )
-from ort_sdk_cpu.quantized.microkernels.dequantize_tile import float_tile_of, float_unit_tile_of
-from ort_sdk_cpu.quantized.microkernels.requantize_tile import quantized_sum_tile_of, quantized_tile_of, quantized_unit_tile_of
-from ort_sdk_cpu.quantized.microkernels.tile import PANEL, ROWS, UNIT_ROWS, most_rows, most_unit_rows
+from ort_sdk_cpu.quantized.microkernels.dequantize_tile import dequantize_tile_of, dequantize_zero_points_tile_of
+from ort_sdk_cpu.quantized.microkernels.requantize_tile import (
+    requantize_add_tile_of,
+    requantize_tile_of,
+    requantize_zero_points_tile_of,
+)
+from ort_sdk_cpu.quantized.microkernels.tile import PANEL, ROWS, ROWS_WITH_ONES, most_rows, most_rows_with_ones
 from ort_sdk_cpu.simd.vector_types import LANES
 
 from .windows import constant_fill, dynamic_fill, panel_at, panel_bytes, windows_task
@@ -55,16 +59,18 @@ __all__ = [
 
 
 def _quantized_tile_of(columns: int, *, is_int8: bool) -> Any:
-    quantized_tile, parameters_of_column = quantized_tile_of(columns // LANES, is_int8=is_int8), QuantizedConv.parameters
+    requantize_tile, parameters_of_column = requantize_tile_of(columns // LANES, is_int8=is_int8), QuantizedConv.parameters
 
     @inner
-    def tile(args: QuantizedConv, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: QuantizedConv, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """Some windows of a line with a panel; ``offset`` is of the first result among all."""
+        # Arguments of the micro-kernel are read from the record for each tile: they are in the first cache, and registers are
+        # few.
         windows = args.windows
         weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
-        quantized_tile(
+        requantize_tile(
             *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
-            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(weights, parameters, prefetch, prefetch_step, args.out_zero_point, args.out_sign),
             *(windows.out + offset, windows.out_channels, left),
         )
 
@@ -72,17 +78,17 @@ def _quantized_tile_of(columns: int, *, is_int8: bool) -> Any:
 
 
 def _add_tile_of(columns: int, *, is_int8: bool) -> Any:
-    quantized_sum_tile = quantized_sum_tile_of(columns // LANES, is_int8=is_int8)
+    requantize_add_tile = requantize_add_tile_of(columns // LANES, is_int8=is_int8)
     parameters_of_column = QuantizedConvAdd.parameters
 
     @inner
-    def tile(args: QuantizedConvAdd, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: QuantizedConvAdd, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """The same, with what is added."""
         windows = args.windows
         weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
-        quantized_sum_tile(
+        requantize_add_tile(
             *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
-            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(weights, parameters, prefetch, prefetch_step, args.out_zero_point, args.out_sign),
             *(windows.out + offset, windows.out_channels, left),
             *(args.addend + offset, args.addend_sign, address_of(args.addition)),
         )
@@ -91,17 +97,19 @@ def _add_tile_of(columns: int, *, is_int8: bool) -> Any:
 
 
 def _zero_points_tile_of(columns: int, *, is_int8: bool) -> Any:
-    quantized_unit_tile = quantized_unit_tile_of(columns // LANES, is_int8=is_int8)
+    requantize_zero_points_tile = requantize_zero_points_tile_of(columns // LANES, is_int8=is_int8)
     parameters_of_column = QuantizedConvWithZeroPoints.parameters
 
     @inner
-    def tile(args: QuantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(
+        args: QuantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int
+    ) -> None:
         """The same of weights with zero points."""
         windows = args.windows
         weights, parameters, left = panel_at(windows, panel, columns, parameters_of_column)
-        quantized_unit_tile(
+        requantize_zero_points_tile(
             *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
-            *(weights, parameters, soon, soon_step, args.out_zero_point, args.out_sign),
+            *(weights, parameters, prefetch, prefetch_step, args.out_zero_point, args.out_sign),
             *(windows.out + offset, windows.out_channels, left, args.ones),
         )
 
@@ -109,16 +117,16 @@ def _zero_points_tile_of(columns: int, *, is_int8: bool) -> Any:
 
 
 def _float_tile_of(*, is_int8: bool) -> Any:
-    float_tile, parameters_of_column = float_tile_of(is_int8=is_int8), DequantizedConv.parameters
+    dequantize_tile, parameters_of_column = dequantize_tile_of(is_int8=is_int8), DequantizedConv.parameters
 
     @inner
-    def tile(args: DequantizedConv, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(args: DequantizedConv, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """Some windows of a line with a panel, as float32."""
         windows = args.windows
         weights, parameters, left = panel_at(windows, panel, PANEL, parameters_of_column)
-        float_tile(
+        dequantize_tile(
             *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
-            *(weights, parameters, soon, soon_step, address_of(args.dequantization)),
+            *(weights, parameters, prefetch, prefetch_step, address_of(args.dequantization)),
             *(windows.out + offset * 4, windows.out_channels * 4, left),
         )
 
@@ -126,16 +134,21 @@ def _float_tile_of(*, is_int8: bool) -> Any:
 
 
 def _float_zero_points_tile_of(*, is_int8: bool) -> Any:
-    float_unit_tile, parameters_of_column = float_unit_tile_of(is_int8=is_int8), DequantizedConvWithZeroPoints.parameters
+    dequantize_zero_points_tile, parameters_of_column = (
+        dequantize_zero_points_tile_of(is_int8=is_int8),
+        DequantizedConvWithZeroPoints.parameters,
+    )
 
     @inner
-    def tile(args: DequantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, soon: int, soon_step: int) -> None:
+    def tile(
+        args: DequantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int
+    ) -> None:
         """The same of weights with zero points."""
         windows = args.windows
         weights, parameters, left = panel_at(windows, panel, PANEL, parameters_of_column)
-        float_unit_tile(
+        dequantize_zero_points_tile(
             *(count, x, windows.window_bytes, windows.line_bytes, windows.lines, windows.steps, windows.sign),
-            *(weights, parameters, soon, soon_step, address_of(args.dequantization)),
+            *(weights, parameters, prefetch, prefetch_step, address_of(args.dequantization)),
             *(windows.out + offset * 4, windows.out_channels * 4, left, args.ones),
         )
 
@@ -153,19 +166,21 @@ def _blocks(tile_of: Any, most: int, panel_columns: int) -> Any:
         start, nbytes = sample * windows.out_height * width, panel_bytes(windows, panel_columns)
         for panel in range(begin, end):
             line, window, column = base, first, first % width
-            # Meanwhile the next panel is prefetched, a piece with each tile: it is in the first cache when its turn comes.
+            # Meanwhile the next panel is prefetched, a piece with each tile: it is in the first cache when its turn comes. All
+            # panels go by for one block of windows, as in BLIS's macro-kernel.
             is_last = panel + 1 == end
-            soon = windows.weights + (panel if is_last else panel + 1) * nbytes
+            prefetch = windows.weights + (panel if is_last else panel + 1) * nbytes
             while window < stop:
                 count = min(width - column, stop - window)
-                # Tiles of a row are about as large: one of a single window would multiply as slowly as its loads take.
+                # Tiles of a row are about as large: one of a single window would take as long as its loads of weights.
                 tiles = (count + most - 1) // most
                 for tile in range(tiles):
                     rows = (count + tiles - 1 - tile) // tiles
+                    # Pieces are to the panel as rows are to the block; the last panel's are of itself, which is in the cache.
                     piece = 0 if is_last else (window - first) * nbytes // (stop - first)
-                    soon_step = 0 if is_last else (rows * 4 * panel_columns + stop - first - 1) // (stop - first)
+                    prefetch_step = 0 if is_last else (rows * 4 * panel_columns + stop - first - 1) // (stop - first)
                     offset = (start + window) * columns + panel * panel_columns
-                    tile_of(args, rows, line + column * row, panel, offset, soon + piece, soon_step)
+                    tile_of(args, rows, line + column * row, panel, offset, prefetch + piece, prefetch_step)
                     window += rows
                     column += rows
                 line, column = line + step, 0
@@ -189,7 +204,7 @@ def _add(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
 
 def _zero_points(name: str, columns: int = PANEL, *, is_int8: bool = False) -> Task:
     tile = _zero_points_tile_of(columns, is_int8=is_int8)
-    return _task(name, tile, constant_fill, QuantizedConvWithZeroPoints, most_unit_rows(columns // LANES), columns)
+    return _task(name, tile, constant_fill, QuantizedConvWithZeroPoints, most_rows_with_ones(columns // LANES), columns)
 
 
 def _float(name: str, *, is_int8: bool = False) -> Task:
@@ -198,9 +213,10 @@ def _float(name: str, *, is_int8: bool = False) -> Task:
 
 def _float_zero_points(name: str, *, is_int8: bool = False) -> Task:
     tile = _float_zero_points_tile_of(is_int8=is_int8)
-    return _task(name, tile, dynamic_fill, DequantizedConvWithZeroPoints, UNIT_ROWS)
+    return _task(name, tile, dynamic_fill, DequantizedConvWithZeroPoints, ROWS_WITH_ONES)
 
 
+# Names are what launches look for; each task is compiled when it is first used, and few models use more than some.
 quantized_conv = _quantized("quantized_conv")
 quantized_conv_32 = _quantized("quantized_conv_32", 32)
 quantized_conv_16 = _quantized("quantized_conv_16", 16)

@@ -114,6 +114,7 @@ def windows_task(name: str, block: Any, fill_of: Any, arguments: type[Convolutio
             count = min(size, stop - first, sample_windows - start)
             line, last = start // width, (start + count - 1) // width
             base = work
+            # Convolutions without padding whose lines are of whole steps copy nothing.
             if windows.source:
                 _frame(windows, fill_of(args), sample, line, last - line + 1, work)
             else:

@@ -15,12 +15,12 @@ from ort_sdk_cpu.jit.task import task
 from ort_sdk_cpu.quantized.matmul.arguments.dynamic_b import GemmDynamicB
 from ort_sdk_cpu.quantized.microkernels.tile import (
     PANEL,
-    UNIT_ROWS,
+    ROWS_WITH_ONES,
     Operands,
     emit_columns,
     emit_store_columns,
+    emit_subtract_zero_points,
     emit_sums,
-    less_zero_points,
 )
 from ort_sdk_cpu.simd.arithmetic import add, bit_xor, multiply, shift_left, splat_i32, subtract, zero_i32
 from ort_sdk_cpu.simd.bytes import broadcast_u8
@@ -42,24 +42,25 @@ def _sum_tile(
     x: Any,
     x_row: Any,
     steps: Any,
-    flip: Any,
+    sign: Any,
     panel: Any,
-    units: Any,
+    ones: Any,
     columns: Any,
     out: Any,
     out_row: Any,
     left: Any,
 ) -> None:
-    """Up to ``UNIT_ROWS`` rows with a panel; at ``columns`` are its columns' sums to begin with and, behind them, zero points."""
-    given = Operands(0, x, x_row, constant(0), constant(1), steps, flip, panel, panel, constant(0), units)
+    """Up to ``ROWS_WITH_ONES`` rows with a panel; at ``columns`` are what its columns' sums begin with, then zero points."""
+    given = Operands(0, x, x_row, constant(0), constant(1), steps, sign, panel, panel, constant(0), ones)
 
     def emit(case: int) -> None:
         sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32))
         zeros = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VI32)
         for row, values in enumerate(sums):
-            emit_store_columns(builder, moved(builder, out, row, out_row), less_zero_points(builder, values, zeros), left)
+            centered = emit_subtract_zero_points(builder, values, zeros)
+            emit_store_columns(builder, moved(builder, out, row, out_row), centered, left)
 
-    emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
+    emit_choice(builder, rows, range(1, ROWS_WITH_ONES + 1), emit)
 
 
 @inner
@@ -106,11 +107,13 @@ def gemm_dynamic_b(args: GemmDynamicB, thread: int, threads: int) -> None:
     """
     rows, columns, pitch = args.rows, args.columns, args.a_row_bytes
     steps = (args.k + 3) // 4
+    # Rows of A are summed by a fifth vector of ones: subtracting the zero points of B is then one multiplication per result.
     ones = args.workspace + thread * args.workspace_bytes
     for step in range(0, steps, 16):
         store_i32(ones + step * 4, splat_i32(_ONES))
     about = ones + (steps + 15) // 16 * 64
     panel = about + 2 * _STEP_BYTES
+    # Units are panels of matrices: a thread packs what it multiplies, and no panel is packed twice.
     panels = (columns + PANEL - 1) // PANEL
     count = args.matrices * panels
     for unit in range(count * thread // threads, count * (thread + 1) // threads):
@@ -119,8 +122,8 @@ def gemm_dynamic_b(args: GemmDynamicB, thread: int, threads: int) -> None:
         for vector in range(PANEL // LANES):
             _pack_columns(args, b, first + vector * LANES, vector, panel, about)
         a, out = args.a + matrix * rows * pitch, args.out + (matrix * rows * columns + first) * 4
-        for row in range(0, rows, UNIT_ROWS):
-            here = min(UNIT_ROWS, rows - row)
+        for row in range(0, rows, ROWS_WITH_ONES):
+            here = min(ROWS_WITH_ONES, rows - row)
             _sum_tile(
                 *(here, a + row * pitch, pitch, steps, args.a_sign, panel, ones),
                 *(about, out + row * columns * 4, columns * 4, columns - first),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.quantized.conv.centered_weight import ZeroedWeight, fits_less
+from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight, fits_int8
 
 SHAPE = (5, 3, 2, 2)
 
@@ -20,12 +20,12 @@ def test_numbers_and_sums(spread, count, dtype, zero_type, is_turned):
     limits = np.iinfo(zero_type)
     for zero_points in (np.zeros(count), rng.integers(max(limits.min, middle - 9), min(limits.max, middle + 9) + 1, count)):
         zeros = zero_points.astype(zero_type)
-        centred = numbers.astype(np.int16) - zeros.astype(np.int16).reshape(-1, 1, 1, 1)
-        is_narrow = centred.min() >= -128 and centred.max() <= 127
-        found = ZeroedWeight.of(weight, zeros)
-        assert fits_less(weight, zeros) == is_narrow == (found.zero_points is None)
+        centered = numbers.astype(np.int16) - zeros.astype(np.int16).reshape(-1, 1, 1, 1)
+        is_narrow = centered.min() >= -128 and centered.max() <= 127
+        found = CenteredWeight.of(weight, zeros)
+        assert fits_int8(weight, zeros) == is_narrow == (found.zero_points is None)
         shifts = 0 if found.zero_points is None else found.zero_points.reshape(-1, 1, 1, 1)
-        np.testing.assert_array_equal(found.numbers.astype(np.int16) - shifts, centred)
-        rows = centred.reshape(len(centred), -1).astype(np.int64)
+        np.testing.assert_array_equal(found.values.astype(np.int16) - shifts, centered)
+        rows = centered.reshape(len(centered), -1).astype(np.int64)
         np.testing.assert_array_equal(found.sums(), rows.sum(axis=1))
         np.testing.assert_array_equal(found.magnitudes(), np.abs(rows).sum(axis=1))
