@@ -11,12 +11,12 @@ SHAPE = (5, 3, 2, 2)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("spread", [20, 256])
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_numbers_and_sums(spread, count, dtype, zero_type, is_turned):
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_values_and_sums(spread, count, dtype, zero_type, is_transposed):
     rng = np.random.default_rng(0)
     middle = 128 if dtype == np.uint8 else 0
     numbers = rng.integers(middle - spread // 2, middle + spread // 2, SHAPE).astype(dtype)
-    weight = np.asfortranarray(numbers) if is_turned else numbers
+    weight = np.asfortranarray(numbers) if is_transposed else numbers
     limits = np.iinfo(zero_type)
     for zero_points in (np.zeros(count), rng.integers(max(limits.min, middle - 9), min(limits.max, middle + 9) + 1, count)):
         zeros = zero_points.astype(zero_type)

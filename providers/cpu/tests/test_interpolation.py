@@ -1,4 +1,4 @@
-"""Pictures resized by a task: what ONNX's reference makes, in whatever layout they lie."""
+"""Images resized by a task: what ONNX's reference makes, in any layout."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from ort_sdk_cpu.image import interpolation, resize
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Small pictures go to the task, too."""
+    """Small images go to the task, too."""
     for module in (interpolation, resize):
         monkeypatch.setattr(module, "is_worth_a_task", lambda *_: True)
 
@@ -37,7 +37,7 @@ def expected(x, sizes, mode, coordinates):
     ],
 )
 @pytest.mark.parametrize("is_last", [False, True])
-def test_pictures(run_both, shape, sizes, mode, coordinates, is_last):
+def test_images(run_both, shape, sizes, mode, coordinates, is_last):
     x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     if is_last:
         x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
@@ -48,7 +48,7 @@ def test_pictures(run_both, shape, sizes, mode, coordinates, is_last):
         np.testing.assert_allclose(result, expected(x, sizes, mode, coordinates), rtol=1e-5, atol=1e-5)
 
 
-def test_pictures_with_gaps(run_both):
+def test_images_with_gaps(run_both):
     x = np.random.default_rng(0).standard_normal((1, 4, 6, 20), dtype=np.float32)[..., ::2]
     (found,), bound = run_both("Resize", x, None, np.float32([1, 1, 2, 2]), constants=(2,), mode="linear")
     np.testing.assert_allclose(found, expected(x, (12, 20), "linear", "half_pixel"), rtol=1e-5, atol=1e-5)
@@ -58,11 +58,11 @@ def test_pictures_with_gaps(run_both):
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("channels", [1, 3, 17])
 @pytest.mark.parametrize("scales", [(0.4, 0.5), (2, 1.5), (1, 2)])
-def test_pictures_whose_last_axis_are_the_channels(run_both, mode, channels, scales):
+def test_images_whose_last_axis_are_the_channels(run_both, mode, channels, scales):
     x = np.random.default_rng(0).standard_normal((2, 20, 30, channels), dtype=np.float32)
     (found,), bound = run_both("Resize", x, None, np.float32([1, *scales, 1]), constants=(2,), mode=mode)
-    turned = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-    (wanted,), _ = run_both("Resize", turned, None, np.float32([1, 1, *scales]), constants=(2,), mode=mode)
+    permuted = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    (wanted,), _ = run_both("Resize", permuted, None, np.float32([1, 1, *scales]), constants=(2,), mode=mode)
     np.testing.assert_allclose(found, wanted.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(bound[0], found)
 

@@ -44,7 +44,7 @@ def always_compiled():
 
 @pytest.fixture
 def both(run_both, make_kernel, monkeypatch):
-    """What NumPy and what the task gives; fails if a task was for other arrays. The output lies as it is told."""
+    """What NumPy and what the task gives; fails if a task was for other arrays. The output has the layout given."""
 
     def run(op_type, *inputs, is_compiled=True, lying=np.ascontiguousarray, **attributes):
         seen = []
@@ -84,7 +84,7 @@ SHAPES = [
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize(("first", "second"), SHAPES, ids=str)
-def test_sums_and_products(both, op_type, first, second, dtype):
+def test_additions_and_multiplications(both, op_type, first, second, dtype):
     rng = np.random.default_rng(1)
     a, b = of_type(rng, dtype, *first), of_type(rng, dtype, *second)
     scale = 0.08 if op_type == "QLinearAdd" else 0.11
@@ -167,7 +167,7 @@ def test_views_of_other_layouts(both):
 
 
 def assert_within_one_step(found, expected):
-    """What lies between two steps may fall to either, by the rounding of float32."""
+    """What is between two integers may be rounded to either: float32 rounded it before."""
     difference = np.abs(found.astype(np.int64) - expected)
     assert difference.max() <= 1
     assert (difference > 0).mean() < 5e-3
@@ -216,7 +216,7 @@ def test_choices(run_both, types, parameters, shapes):
 
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearConcat", "QLinearSigmoid", "QLinearGlobalAveragePool"])
 def test_arrays_that_are_others_in_each_call(make_kernel, op_type):
-    """The first two inputs are one array at first, and lie otherwise at last."""
+    """The first two inputs are one array at first, and have another layout at last."""
     rng = np.random.default_rng(0)
     parameters = pair(0.1, 3, np.uint8)
     has_two = op_type in {"QLinearAdd", "QLinearConcat"}
@@ -234,13 +234,13 @@ def test_arrays_that_are_others_in_each_call(make_kernel, op_type):
     slots = [SimpleNamespace(array=value, is_fixed=value.ndim == 0) for value in first]
     output = SimpleNamespace(array=None, is_fixed=False)
     call = None
-    turned = channels_last(arrays[3])
+    permuted = channels_last(arrays[3])
     for x, y in (
         (arrays[0], arrays[0]),
         (arrays[1], arrays[2]),
         (arrays[2], arrays[1]),
-        (turned, arrays[0]),
-        (arrays[0], turned),
+        (permuted, arrays[0]),
+        (arrays[0], permuted),
     ):
         given = inputs(x, y)
         expected = kernel.compute(*given)
@@ -255,7 +255,7 @@ def test_arrays_that_are_others_in_each_call(make_kernel, op_type):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul", "QLinearSigmoid", "QuantizeLinear"])
 def test_runs_without_a_program_take_the_task(make_kernel, monkeypatch, op_type, dtype):
-    """As NumPy has it, and as the first input lies; inputs that are repeated are NumPy's."""
+    """As NumPy has it, and in the layout of the first input; inputs that are repeated are NumPy's."""
     rng = np.random.default_rng(1)
     domain, parameters = "" if op_type == "QuantizeLinear" else MICROSOFT, pair(0.1, 3, dtype)
     for shape, other in (((2, 5, 6, 7), (2, 5, 6, 7)), ((3, 4, 5, 6), (4, 1, 1)), ((1, 4, 5, 6), (3, 4, 5, 6))):

@@ -1,4 +1,4 @@
-"""Means of windows of 8-bit pictures, and 16-bit steps, beside onnxruntime: in the first run and by programs."""
+"""Average pooling of 8-bit images, and quantization to 16 bits, beside onnxruntime: in the first run and by programs."""
 
 import numpy as np
 import onnxruntime

@@ -1,4 +1,4 @@
-"""GridSample, RoiAlign, TopK and casts of halves by compiled tasks, beside onnxruntime and NumPy."""
+"""GridSample, RoiAlign, TopK and casts of float16 by compiled tasks, beside onnxruntime and NumPy."""
 
 import numpy as np
 import onnxruntime
@@ -65,7 +65,7 @@ def test_grids(mode, padding, align, shapes):
     _compare(_model("GridSample", feeds, {"y": TensorProto.FLOAT}, 20, **given), feeds, 2e-6)
 
 
-def test_pictures_that_lie_channels_last():
+def test_images_with_channels_last():
     feeds = {"x": _floats(2, 9, 11, 16).transpose(0, 3, 1, 2), "grid": _floats(2, 13, 20, 2)}
     _compare(_model("GridSample", feeds, {"y": TensorProto.FLOAT}, 20), feeds, 2e-6)
 
@@ -106,7 +106,7 @@ def test_regions(mode, ratio, channels, pixels, bins, scale):
     _compare(_model("RoiAlign", feeds, {"y": TensorProto.FLOAT}, 16, **given), feeds)
 
 
-def test_regions_without_pixels_and_of_no_picture():
+def test_regions_without_pixels_and_of_no_image():
     rois = np.array([[5, 5, 2, 2], [50, 50, 60, 60], [0, 0, 9, 9]], np.float32)
     feeds = {"x": _floats(1, 40, 20, 20), "rois": rois, "images": np.zeros(3, np.int64)}
     model = _model("RoiAlign", feeds, {"y": TensorProto.FLOAT}, 16, output_height=3, output_width=3)
@@ -161,12 +161,12 @@ def test_largest_of_an_array_whose_axes_lie_in_another_order(axis):
         [numpy_helper.from_array(np.array([9]), "k")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
-    session, turned = ort_sdk.InferenceSession(model), x.transpose(0, 2, 1)
-    order = np.take(np.argsort(-turned, axis=axis, stable=True), range(9), axis)
+    session, permuted = ort_sdk.InferenceSession(model), x.transpose(0, 2, 1)
+    order = np.take(np.argsort(-permuted, axis=axis, stable=True), range(9), axis)
     for _ in range(4):
         values, places = session.run(None, {"x": x})
         np.testing.assert_array_equal(places, order)
-        np.testing.assert_array_equal(values, np.take_along_axis(turned, order, axis))
+        np.testing.assert_array_equal(values, np.take_along_axis(permuted, order, axis))
 
 
 def test_only_values_or_places_are_wanted():
@@ -180,7 +180,7 @@ def test_only_values_or_places_are_wanted():
 
 @pytest.mark.parametrize(("source", "target"), [(np.float16, np.float32), (np.float32, np.float16)])
 @pytest.mark.parametrize("count", [0, 1, 16, 31, 600, 70001])
-def test_halves(source, target, count):
+def test_float16(source, target, count):
     with np.errstate(over="ignore"):
         x = (RNG.standard_normal(count) * 1e3).astype(source)
         special = [np.inf, -np.inf, 1e6, -0.0, 1e-7, 6e-8, 65519, 65520, np.nan, 2049, 2051, 3e-8]
@@ -199,8 +199,8 @@ def test_halves(source, target, count):
             np.testing.assert_array_equal(found, x.astype(target))
 
 
-@pytest.mark.skipif(instruction_set() < InstructionSet.AVX2, reason="the processor has no instruction for halves")
-def test_halves_that_do_not_lie_side_by_side(check):
+@pytest.mark.skipif(instruction_set() < InstructionSet.AVX2, reason="the processor has no instruction for float16")
+def test_float16_with_gaps(check):
     for x in (_floats(40, 30).T, _floats(9, 8, 7, 6)[::2]):
         check("Cast", x, to=TensorProto.FLOAT16)
         check("Cast", x.astype(np.float16), to=TensorProto.FLOAT)

@@ -1,4 +1,4 @@
-"""Windows of pictures: places of maxima, nearest pixels, displaced taps, and groups of channels, beside onnxruntime."""
+"""Windows of images: indices of maxima, nearest pixels, displaced taps, and groups of channels, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime
@@ -60,13 +60,13 @@ def test_nearest_pixels(dtype, scales, rounding):
     )
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     _check([node], {"x": x}, {"y": kind}, [("s", np.array([1, 1, *scales], np.float32))])
-    turned = [
+    permuted = [
         helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
         helper.make_node(
             "Resize", ["t", "", "s"], ["y"], mode="nearest", nearest_mode=rounding, coordinate_transformation_mode="asymmetric"
         ),
     ]
-    _check(turned, {"x": x}, {"y": kind}, [("s", np.array([1, 1, *scales], np.float32))])
+    _check(permuted, {"x": x}, {"y": kind}, [("s", np.array([1, 1, *scales], np.float32))])
 
 
 @pytest.mark.parametrize("version", [18, 21])
@@ -143,7 +143,7 @@ def test_displaced_taps_between_convolutions(groups):
 
 @pytest.mark.parametrize("displacement", [np.nan, np.inf, -np.inf, 1e30, -1e30, 11.5])
 @pytest.mark.parametrize("factor", [1.0, np.inf, np.nan])
-def test_taps_displaced_out_of_the_picture(displacement, factor):
+def test_taps_displaced_out_of_the_image(displacement, factor):
     offsets, factors = _random(1, 18, 9, 11, seed=1), np.ones((1, 9, 9, 11), np.float32)
     offsets[0, 4:6, 3] = displacement
     factors[0, 2, 3] = factor

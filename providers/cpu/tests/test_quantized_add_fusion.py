@@ -1,4 +1,4 @@
-"""8-bit convolutions that do the addition behind them: the same steps as one after the other, and as defined."""
+"""8-bit convolutions with a fused addition: the same results as one after the other, and as defined."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def _defined(feeds, weights, kernel, dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize(("kernel", "size"), [(1, 14), (3, 9), (1, 40)])
 @pytest.mark.parametrize(("is_first", "outputs"), [(True, 64), (False, 72), (True, 27)])
-def test_sums_are_those_of_two_steps(dtype, kernel, size, is_first, outputs):
+def test_results_are_those_of_two_nodes(dtype, kernel, size, is_first, outputs):
     model, feeds, weights = _model(dtype, kernel, size, outputs=outputs, is_first=is_first)
     fused, stepwise = _session(model), _session(model, session__disable_programs="1")
     expected = stepwise.run(None, feeds)[0]

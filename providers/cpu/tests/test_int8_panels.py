@@ -69,7 +69,7 @@ def check(dtype, outputs, kernel=3, channels=8, *, has_zero_points=False):
     for width in WIDTHS:
         x = rng.integers(limits.min, limits.max + 1, (1, channels, 5, width)).astype(dtype)
         difference = np.abs(session.run(None, {"x": x})[0] - _defined(x, constants, kernel, dtype))
-        assert difference.max() <= 1  # What lies between two steps may fall to either, by the rounding of float32.
+        assert difference.max() <= 1  # What is between two integers may be rounded to either: float32 rounded it before.
         different.append((difference > 0).mean())
     assert np.mean(different) < 1e-3
 
@@ -101,7 +101,7 @@ _CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
-import test_integer_panels as tests
+import test_int8_panels as tests
 from ort_sdk_cpu.quantized.conv import select
 select.TEAM_WORK = select.MINIMUM_WORK = select.MINIMUM_SLOW_WORK = 0
 for outputs in (15, 32, 64):

@@ -34,7 +34,7 @@ def counted(monkeypatch):
 
 
 def check(weight, zero_point, spatial, **attributes):
-    """Pictures, or signals of all their elements, quantized by their range."""
+    """Images, or signals of all their elements, quantized by their range."""
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["y"], kernel_shape=weight.shape[2:], **attributes),
@@ -44,7 +44,7 @@ def check(weight, zero_point, spatial, **attributes):
 
 
 def compare(nodes, constants, spatial, channels, step=0.0):
-    """Both libraries' results of nodes that read x of so many channels: a step apart where numbers lie between two, if at all."""
+    """Both libraries' results of nodes that read x of so many channels: 1 apart at most, between two integers."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [f"x{axis}" for axis in range(2 + spatial)])
     made = {name for node in nodes for name in node.output}
     outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in OUTPUTS.items() if name in made]
@@ -80,7 +80,7 @@ def weight_of(kind, *shape):
         ((16, 1, 5, 5), {"group": 16, "pads": [2, 0, 1, 2]}),
     ],
 )
-def test_pictures(counted, kind, zero_point, shape, attributes):
+def test_images(counted, kind, zero_point, shape, attributes):
     check(weight_of(kind, *shape), zero_point, 2, **attributes)
     assert counted == [True] * (len(PICTURES) - FEW_SHAPES)
 
@@ -105,7 +105,7 @@ def test_sums_that_float32_does_not_hold_stay_with_primitives(counted):
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("kernel", [3, 5])
-def test_filters_of_quantized_pictures(counted, kind, per_channel, has_bias, kernel):
+def test_depthwise_convolutions_of_quantized_images(counted, kind, per_channel, has_bias, kernel):
     channels, rng = 20, np.random.default_rng(3)
     shift = 120 if kind is np.uint8 else -7
     constants = {"s": np.array(0.03, np.float32), "z": np.array(shift, kind), "ys": np.array(0.3, np.float32)}

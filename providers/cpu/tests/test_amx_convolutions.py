@@ -1,4 +1,4 @@
-"""8-bit convolutions and products on the processor's matrix unit: exactly what vectors give, and what is defined."""
+"""8-bit convolutions and GEMMs by AMX: exactly what vectors give, and what is defined."""
 
 import os
 import subprocess
@@ -114,7 +114,7 @@ class Case:
         convolution.call(self.x, out, added or None).run(self.x, *added[:1], out)
         return out
 
-    def steps(self):
+    def requantized(self):
         """The result less its zero point, before it is narrowed."""
         sums = (self.sums + self.along_outputs(self.bias)).astype(np.int32).astype(np.float32)
         return np.rint(sums * self.along_outputs(self.scales * X_SCALE / Y_SCALE))
@@ -155,7 +155,7 @@ def test_bytes_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
     case, limits = Case(dtype, *windows, has_zero_points=has_zero_points), np.iinfo(dtype)
     found = case.quantized()
     assert modules == ["quantized.conv.amx"]
-    np.testing.assert_array_equal(found, np.clip(case.steps() + Y_ZERO, limits.min, limits.max))
+    np.testing.assert_array_equal(found, np.clip(case.requantized() + Y_ZERO, limits.min, limits.max))
     np.testing.assert_array_equal(found, _by_vectors(case.quantized, monkeypatch))
 
 
@@ -169,7 +169,7 @@ def test_bytes_with_an_addition_are_exact(windows, dtype, monkeypatch, modules):
     assert modules == ["quantized.conv.amx"]
     np.testing.assert_array_equal(found, _by_vectors(lambda: case.quantized((addend, total)), monkeypatch))
     limits, scale = np.iinfo(dtype), {name: np.float32(pair[0]) for name, pair in ADDITION.items()}
-    steps = np.clip(case.steps(), limits.min - Y_ZERO, limits.max - Y_ZERO).astype(np.float32)
+    steps = np.clip(case.requantized(), limits.min - Y_ZERO, limits.max - Y_ZERO).astype(np.float32)
     added = steps * scale["product"] + (addend.astype(np.float32) - ADDITION["addend"][1]) * scale["addend"]
     expected = np.clip(np.rint(added / scale["total"]) + ADDITION["total"][1], limits.min, limits.max)
     np.testing.assert_array_equal(found, expected)
@@ -192,14 +192,14 @@ def test_floats_are_exact(windows, has_zero_points, dtype, monkeypatch, modules)
 def test_any_number_of_rows(rows, monkeypatch):
     case = Case(np.uint8, 128, 80, (1, 1), (rows, 1), samples=1)
     np.testing.assert_array_equal(case.quantized(), _by_vectors(case.quantized, monkeypatch))
-    np.testing.assert_array_equal(case.quantized(), np.clip(case.steps() + Y_ZERO, 0, 255))
+    np.testing.assert_array_equal(case.quantized(), np.clip(case.requantized() + Y_ZERO, 0, 255))
 
 
 def test_threads_share_rows_and_columns(monkeypatch):
     for size, outputs in (((13, 21), 64), ((2, 3), 640)):
         case = Case(np.uint8, 64, outputs, (3, 3), size, 1, (1, 1))
         monkeypatch.setattr(libraries, "thread_count", lambda: 2)
-        np.testing.assert_array_equal(case.quantized(), np.clip(case.steps() + Y_ZERO, 0, 255))
+        np.testing.assert_array_equal(case.quantized(), np.clip(case.requantized() + Y_ZERO, 0, 255))
 
 
 def test_largest_numbers(monkeypatch):
@@ -235,7 +235,7 @@ def test_working_memory_is_what_the_task_uses():
     assert WORKSPACE_BYTES == tiling.AMX_WORKSPACE_BYTES
 
 
-PRODUCTS = {
+GEMMS = {
     "MatMulInteger": ("", ["a", "b", "az", "bz"], np.int32),
     "QLinearMatMul": ("", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], np.uint8),
     "DynamicQuantizeMatMul": ("com.microsoft", ["f", "b", "bs", "bz"], np.float32),
@@ -243,9 +243,9 @@ PRODUCTS = {
 }
 
 
-def product(name):
+def gemm(name):
     """A node's output for many rows."""
-    rng, (domain, inputs, kind) = np.random.default_rng(len(name)), PRODUCTS[name]
+    rng, (domain, inputs, kind) = np.random.default_rng(len(name)), GEMMS[name]
     rows, inner, columns = 130, 260, 300
     values = {
         "a": _in_bytes(rng, (rows, inner), np.uint8),
@@ -266,7 +266,7 @@ def product(name):
         helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [rows, width])
         for key, dtype, width in ((fed, values[fed].dtype, inner), ("y", kind, columns))
     ]
-    graph = helper.make_graph([node], "product", infos[:1], infos[1:], constants)
+    graph = helper.make_graph([node], "gemm", infos[:1], infos[1:], constants)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -277,17 +277,17 @@ _CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
-import test_matrix_convolutions as tests
-np.savez({file!r}, **{{name: tests.product(name) for name in tests.PRODUCTS}})
+import test_amx_convolutions as tests
+np.savez({file!r}, **{{name: tests.gemm(name) for name in tests.GEMMS}})
 """
 
 
 @pytest.mark.instruction_sets
-def test_products_are_those_of_vectors(tmp_path, monkeypatch):
+def test_gemms_are_those_of_vectors(tmp_path, monkeypatch):
     monkeypatch.undo()
-    file = tmp_path / "products.npz"
+    file = tmp_path / "gemms.npz"
     code = _CHILD.format(folder=str(Path(__file__).parent), file=str(file))
     subprocess.run([sys.executable, "-c", code], env={**os.environ, ISA_VARIABLE: "avx512"}, check=True, timeout=300)
     with np.load(file) as expected:
-        for name in PRODUCTS:
-            np.testing.assert_array_equal(product(name), expected[name], err_msg=name)
+        for name in GEMMS:
+            np.testing.assert_array_equal(gemm(name), expected[name], err_msg=name)

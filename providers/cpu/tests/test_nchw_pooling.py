@@ -1,4 +1,4 @@
-"""Windows of pictures in the order of their axes, beside onnxruntime: in the first runs and by programs."""
+"""MaxPool and AveragePool of contiguous NCHW and NCDHW, beside onnxruntime: in the first runs and by programs."""
 
 import numpy as np
 import onnxruntime
@@ -18,12 +18,12 @@ CASES = {
     "stride 3": ((1, 3, 20, 19), {"kernel_shape": [2, 3], "strides": [1, 3], "pads": [0, 1, 1, 2]}),
     "rounded up": ((1, 9, 17, 17), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
     "same": ((1, 9, 31, 18), {"kernel_shape": [3, 2], "strides": [3, 1], "auto_pad": "SAME_UPPER"}),
-    "larger than the picture": ((1, 7, 10, 9), {"kernel_shape": [13, 13], "pads": [6, 6, 6, 6]}),
-    "behind the picture": ((1, 7, 10, 9), {"kernel_shape": [40, 30], "strides": [40, 30], "pads": [0, 1, 0, 1], "ceil_mode": 1}),
+    "larger than the image": ((1, 7, 10, 9), {"kernel_shape": [13, 13], "pads": [6, 6, 6, 6]}),
+    "behind the image": ((1, 7, 10, 9), {"kernel_shape": [40, 30], "strides": [40, 30], "pads": [0, 1, 0, 1], "ceil_mode": 1}),
     "lines": ((3, 1, 9, 200), {"kernel_shape": [1, 7], "strides": [1, 2], "pads": [0, 3, 0, 3]}),
     "whole": ((1, 8, 8, 8), {"kernel_shape": [8, 8]}),
     "signal": ((2, 4, 100), {"kernel_shape": [3], "strides": [2]}),
-    "film": ((2, 3, 7, 20, 19), {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2], "pads": [1, 1, 1, 1, 1, 1]}),
+    "volume": ((2, 3, 7, 20, 19), {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2], "pads": [1, 1, 1, 1, 1, 1]}),
     "flat film": ((1, 5, 4, 9, 40), {"kernel_shape": [1, 3, 2], "strides": [1, 1, 3], "pads": [0, 1, 0, 0, 1, 1]}),
     "film rounded up": ((1, 2, 8, 8, 8), {"kernel_shape": [3, 2, 3], "strides": [2, 3, 2], "ceil_mode": 1}),
     "padded signal": ((2, 4, 100), {"kernel_shape": [4], "strides": [4], "pads": [1, 2]}),
@@ -66,7 +66,7 @@ def test_the_maximum_of_windows(name, between):
     check("MaxPool", *CASES[name], between=between)
 
 
-@pytest.mark.parametrize("case", DILATED, ids=["picture", "film"])
+@pytest.mark.parametrize("case", DILATED, ids=["image", "volume"])
 @pytest.mark.parametrize("between", [False, True])
 def test_the_maximum_of_windows_with_gaps(between, case):
     check("MaxPool", *case, between=between)

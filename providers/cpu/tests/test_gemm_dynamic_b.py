@@ -49,7 +49,7 @@ def test_sums(run_both, shapes, types):
 
 @pytest.mark.parametrize("types", TYPES, ids=str)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
-def test_steps(run_both, shapes, types):
+def test_requantized(run_both, shapes, types):
     (a, b), (a_zero, b_zeros) = operands(shapes, types)
     b_zero, result_zero = np.array(b_zeros[0]), np.array(9, types[0])
     scales = [np.array(scale, np.float32) for scale in (0.02, 0.03, 0.5)]
@@ -57,24 +57,24 @@ def test_steps(run_both, shapes, types):
     expected, (found,) = run_both("QLinearMatMul", *given, constants=(1, 2, 4, 5, 6, 7))
     np.testing.assert_array_equal(found, expected[0])
     limits, factor = np.iinfo(types[0]), scales[0] * scales[1] / scales[2]
-    steps = np.rint(sums_of(a, b, a_zero, b_zero).astype(np.float32) * factor) + 9
-    np.testing.assert_array_equal(found, np.clip(steps, limits.min, limits.max))
+    rounded = np.rint(sums_of(a, b, a_zero, b_zero).astype(np.float32) * factor) + 9
+    np.testing.assert_array_equal(found, np.clip(rounded, limits.min, limits.max))
 
 
 def test_what_it_is_not_for(run_both):
     (a, b), _ = operands(((3, 1, 4, 8), (2, 8, 5)), TYPES[0])
     _, (found,) = run_both("MatMulInteger", a, b)
     np.testing.assert_array_equal(found, sums_of(a, b))
-    turned = np.asfortranarray(b[0])
-    _, (found,) = run_both("MatMulInteger", a[0, 0], turned, np.full(4, 3, np.uint8))
-    np.testing.assert_array_equal(found, sums_of(a[0, 0], turned, 3))
+    permuted = np.asfortranarray(b[0])
+    _, (found,) = run_both("MatMulInteger", a[0, 0], permuted, np.full(4, 3, np.uint8))
+    np.testing.assert_array_equal(found, sums_of(a[0, 0], permuted, 3))
 
 
 _CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
 import numpy as np
-import test_given_products as tests
+import test_gemm_dynamic_b as tests
 from ort_sdk_cpu.quantized.matmul.dynamic_b import _Gemm
 for types in tests.TYPES:
     (a, b), zeros = tests.operands(((7, 30), (30, 131)), types)
