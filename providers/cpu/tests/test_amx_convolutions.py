@@ -15,7 +15,7 @@ from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_matrix_unit
 from ort_sdk_cpu.quantized.conv import direct, select, tiling
 from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight
 from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
-from ort_sdk_cpu.quantized.conv.direct import DirectConvolution, Sum
+from ort_sdk_cpu.quantized.conv.direct import DirectConvolution, QuantizedAdd
 
 import ort_sdk as ort
 from ort_sdk.opset.nn.windows import WindowAttributes
@@ -163,7 +163,7 @@ def test_bytes_are_exact(windows, has_zero_points, dtype, monkeypatch, modules):
 @pytest.mark.parametrize("windows", [WINDOWS[index] for index in (0, 1, 3, 4, 5, 6)])
 def test_bytes_with_an_addition_are_exact(windows, dtype, monkeypatch, modules):
     case = Case(dtype, *windows)
-    total = Sum(ADDITION["product"], np.dtype(dtype), ADDITION["addend"], ADDITION["total"])
+    total = QuantizedAdd(ADDITION["product"], np.dtype(dtype), ADDITION["addend"], ADDITION["total"])
     addend = _channels_last(_in_bytes(case.rng, case.sums.shape, dtype))
     found = case.quantized((addend, total))
     assert modules == ["quantized.conv.amx"]

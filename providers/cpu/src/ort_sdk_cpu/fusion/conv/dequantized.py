@@ -164,6 +164,11 @@ class DynamicConvolution:
     def __init__(self, convolution: DequantizedConvolution) -> None:
         self._convolution = convolution
 
+    @property
+    def algorithm(self) -> str | None:
+        """That of the convolution, once it is bound."""
+        return self._convolution.algorithm
+
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the slots of X, its scale and its zero point, and writes into the output's array."""
         output, convolution = outputs[0], self._convolution

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot
-from ort_sdk_cpu.quantized.conv.direct import Sum
+from ort_sdk_cpu.quantized.conv.direct import QuantizedAdd
 
-__all__ = ["SummedConvolution", "quantized_sums"]
+__all__ = ["ConvolutionWithAdd", "quantized_sums"]
 
 SUM = "QLinearAdd"
 _OPERANDS = ((3, 0), (0, 3))
@@ -36,7 +36,7 @@ def quantized_sums(program: FusibleProgram) -> Iterator[FusedSteps]:
 
 def _fused(program: FusibleProgram, maker: int, position: int, own: int, other: int) -> FusedSteps | None:
     step, convolution = program.steps[position], program.steps.get(maker)
-    if convolution is None or not hasattr(convolution.kernel, "with_sum") or not step.outputs[0]:
+    if convolution is None or not hasattr(convolution.kernel, "can_fuse_add") or not step.outputs[0]:
         return None
     product, addend = program.values[step.inputs[own]], program.values.get(step.inputs[other])
     is_alone = list(program.readers.get(step.inputs[own], ())) == [position]
@@ -46,13 +46,13 @@ def _fused(program: FusibleProgram, maker: int, position: int, own: int, other: 
     if None in parameters:
         return None
     first, second, total = (pair for pair in parameters if pair is not None)
-    sum_ = Sum(first, product.element_type.numpy_dtype, second, total)
+    add = QuantizedAdd(first, product.element_type.numpy_dtype, second, total)
     x = program.values.get(convolution.inputs[0])
-    if x is None or not convolution.kernel.with_sum(x.shape, sum_):
+    if x is None or not convolution.kernel.can_fuse_add(x.shape, add):
         return None
     others = tuple(value for index, value in enumerate(step.inputs) if value and index != own)
     inputs = (*(value for value in convolution.inputs if value), *others)
-    return FusedSteps((maker, position), SummedConvolution(convolution, step, sum_, own), inputs, step.outputs[:1])
+    return FusedSteps((maker, position), ConvolutionWithAdd(convolution, step, add, own), inputs, step.outputs[:1])
 
 
 def _parameters(program: FusibleProgram, values: Sequence[int]) -> tuple[float, int] | None:
@@ -66,20 +66,25 @@ def _parameters(program: FusibleProgram, values: Sequence[int]) -> tuple[float, 
     return (scale, int(found[1].reshape(()))) if np.isfinite(scale) and scale > 0 else None
 
 
-class SummedConvolution:
+class ConvolutionWithAdd:
     """A convolution with an addition behind it.
 
     Args:
         convolution: its step.
         addition: the other one.
-        sum_: what the addition does.
+        add: scales and zero points of the addition.
         own: which input of the addition is the convolution's result.
     """
 
     binds_any_layout = True
 
-    def __init__(self, convolution: FusibleStep, addition: FusibleStep, sum_: Sum, own: int) -> None:
-        self._convolution, self._addition, self._sum, self._own = convolution, addition, sum_, own
+    def __init__(self, convolution: FusibleStep, addition: FusibleStep, add: QuantizedAdd, own: int) -> None:
+        self._convolution, self._addition, self._add, self._own = convolution, addition, add, own
+
+    @property
+    def algorithm(self) -> str | None:
+        """That of the convolution."""
+        return getattr(self._convolution.kernel, "algorithm", None)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """A call that reads the inputs' slots, of the convolution and of the addition, and writes into the output's array."""
@@ -88,8 +93,8 @@ class SummedConvolution:
         terms = [next(given) if value and place != self._own else None for place, value in enumerate(self._addition.inputs)]
         addend = terms[_OPERANDS[0][0] - self._own]
         if addend is not None and all(slot.is_fixed for slot in (*inputs, output)):
-            call: Callable[[], Any] | None = self._convolution.kernel.summed(
-                _read(operands), addend.array, self._sum, output.array
+            call: Callable[[], Any] | None = self._convolution.kernel.with_add(
+                _read(operands), addend.array, self._add, output.array
             )
             if call is not None:
                 return call

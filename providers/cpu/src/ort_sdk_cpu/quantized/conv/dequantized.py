@@ -21,7 +21,7 @@ from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvW
 from .centered_weight import CenteredWeight
 from .direct import FIELDS, LineOrder, call_on
 from .packing import PANEL, pack_columns_plain, pack_panels_plain
-from .select import is_direct, task_name, threads_for_work, with_amx
+from .select import QuantizedConvAlgorithm, is_direct, task_name, threads_for_work, with_amx
 from .tiling import ONES_COLUMNS, Image, Tiling, is_interleaved
 
 __all__ = ["DequantizationEpilogue", "DequantizedConvolution"]
@@ -85,6 +85,8 @@ class DequantizedConvolution:
             scratch,
         )
         self._packed: dict[LineOrder, _Packed] = {}
+        self.algorithm: QuantizedConvAlgorithm | None = None
+        """Of the last call that was made."""
 
     @property
     def channels(self) -> int:
@@ -108,6 +110,7 @@ class DequantizedConvolution:
         image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
         threads = threads_for_work(2 * out.size * math.prod(shape[1:]))
         tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), PANEL, threads))
+        self.algorithm = QuantizedConvAlgorithm.AMX if tiling.chunk else QuantizedConvAlgorithm.VNNI
         packed = self._packed_in(LineOrder(interleaved, image.has_gaps))
         task = self._task(tiling, x.dtype, has_zero_points=packed.ones is not None)
         execution = TaskExecution(task, _FIELDS, self._scratch, (Windows.workspace, tiling.workspace_bytes * threads))

@@ -31,7 +31,7 @@ __all__ = [
     "FIELDS",
     "DirectConvolution",
     "LineOrder",
-    "Sum",
+    "QuantizedAdd",
     "call_on",
 ]
 
@@ -52,19 +52,19 @@ FIELDS: dict[int, int] = {
 """Argument → field of the task's arguments, which begin with ``Windows``."""
 
 
-class Sum(NamedTuple):
-    """What is added to a convolution's rounded result: scales, and zero points of the types as they are."""
+class QuantizedAdd(NamedTuple):
+    """A QLinearAdd fused behind a convolution: (scale, zero point) of each, as the node has them."""
 
-    product: tuple[float, int]
+    conv: tuple[float, int]
     """Of the convolution's result."""
-    product_dtype: np.dtype[Any]
+    conv_dtype: np.dtype[Any]
     addend: tuple[float, int]
     total: tuple[float, int]
 
     def arguments(self, windows: Windows, addend_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> QuantizedConvAdd:
         """Of the task."""
-        limits = np.iinfo(self.product_dtype)
-        (scale, zero), (addend_scale, addend_zero), (total_scale, total_zero) = self.product, self.addend, self.total
+        limits = np.iinfo(self.conv_dtype)
+        (scale, zero), (addend_scale, addend_zero), (total_scale, total_zero) = self.conv, self.addend, self.total
         sign, addend_sign = sign_of(dtype), sign_of(addend_dtype)
         addition = Addition(
             low=limits.min - zero,
@@ -192,7 +192,7 @@ class DirectConvolution:
         is_fit = len(x_shape) == len(shape) and 0 not in x_shape and x_shape[1] == shape[1]
         return is_fit and is_direct(shape, self._geometry, x_shape)
 
-    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, Sum] | None = None) -> ArraysCall | None:
+    def call(self, x: HostArray, out: HostArray, added: tuple[HostArray, QuantizedAdd] | None = None) -> ArraysCall | None:
         """The call on arrays like these: X, what is added if anything is, and the output.
 
         Returns:
@@ -224,7 +224,7 @@ class DirectConvolution:
         return call_on(execution, given, self._scratch, is_interleaved=interleaved)
 
     def _arguments(
-        self, windows: Windows, weight: PackedWeight, out: HostArray, added: tuple[HostArray, Sum] | None
+        self, windows: Windows, weight: PackedWeight, out: HostArray, added: tuple[HostArray, QuantizedAdd] | None
     ) -> tuple[str, QuantizedConv]:
         """A task's name and arguments."""
         if added is not None:

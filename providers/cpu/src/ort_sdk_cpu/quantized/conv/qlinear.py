@@ -27,7 +27,7 @@ from .centered_weight import CenteredWeight, fits_int8
 from .select import QLinearConvProblem, QuantizedConvAlgorithm, select_qlinear_conv
 
 if TYPE_CHECKING:
-    from .direct import DirectConvolution, Sum
+    from .direct import DirectConvolution, QuantizedAdd
     from .dynamic_shapes import DynamicDepthwise
     from .wide_weights import WideConvolution
 
@@ -200,19 +200,17 @@ class QLinearConvKernel(ChannelsLastKernel):
         self._used = QuantizedConvAlgorithm.FLOAT32
         return True
 
-    def with_sum(self, x_shape: tuple[int, ...], sum_: Sum) -> bool:
-        """Whether ``summed`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
+    def can_fuse_add(self, x_shape: tuple[int, ...], add: QuantizedAdd) -> bool:
+        """Whether ``with_add`` computes the node for an X of this shape, and what is added to it. It has to have run before."""
         task = self._task[0] if self._task else None
-        return (
-            task is not None and task.can_add and task.is_for(x_shape) and sum_.product[1] == int(self._prepared.y_zero_point[0])
-        )
+        return task is not None and task.can_add and task.is_for(x_shape) and add.conv[1] == int(self._prepared.y_zero_point[0])
 
-    def summed(self, inputs: Sequence[Any], addend: HostArray, sum_: Sum, out: HostArray) -> Call | None:
+    def with_add(self, inputs: Sequence[Any], addend: HostArray, add: QuantizedAdd, out: HostArray) -> Call | None:
         """The call with another tensor added to its result, on arrays that stay; None if no task computes it."""
         x, task = inputs[X], self._task_for(inputs[W])
         if task is None or self.output_shape(inputs) is None or any(readable(array) is not array for array in (x, addend)):
             return None
-        call = task.call(x, out, (addend, sum_))
+        call = task.call(x, out, (addend, add))
         return None if call is None else call.fixed(x, addend, out)
 
     def _task_for(self, weight: HostArray) -> DirectConvolution | None:
