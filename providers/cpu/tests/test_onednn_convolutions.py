@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.onednn import library as onednn_library
-from ort_sdk_cpu.pool.onednn import PoolKernel
+from ort_sdk_cpu.pool.channels_last import PoolKernel
 
 import ort_sdk as ort
 from ort_sdk.testing.error_bounds import assert_sums_close

@@ -116,13 +116,13 @@ def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
 
 
 @made_by("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
-def pool_over_onednn(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
-    """The kernel over oneDNN where that computes the node."""
+def pool_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
+    """The kernel that takes channels last, where there is one for the node."""
     if info.wants_output(1):
         return None
-    from .onednn import with_onednn
+    from .channels_last import kernel_for
 
-    return with_onednn(info, BindableKernel(kernel, make_writer))
+    return kernel_for(info, BindableKernel(kernel, make_writer))
 
 
 def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray, HostArray], None]:

@@ -29,20 +29,20 @@ from .arguments.nhwc import MODULE, MaxPoolNhwc
 from .arguments.windows import axes_dhw
 from .select import CHANNELS_LAST, PoolAlgorithm, PoolProblem, select_pool
 
-__all__ = ["MaxPoolKernel", "PoolKernel", "with_onednn"]
+__all__ = ["MaxPoolKernel", "PoolKernel", "kernel_for"]
 
 _AVERAGED = (TensorElementType.FLOAT,)
 _COMPARED = (TensorElementType.FLOAT, TensorElementType.UINT8, TensorElementType.INT8)
 
 
-def with_onednn(info: KernelInfo, kernel: Any) -> PoolKernel | None:
-    """A pooling node's kernel on channels-last data; None if there is none that is right and fast.
+def kernel_for(info: KernelInfo, kernel: Any) -> PoolKernel | None:
+    """A pooling node's kernel that takes channels last; None if there is none that is right and fast.
 
-    OneDNN starts from the least finite number and passes over NaN, so the largest float32 is not left to it.
+    oneDNN starts from the least finite number and passes over NaN, so the largest float32 is not left to it.
 
     Args:
         info: the node, whose output 0 alone is asked for.
-        kernel: computes what oneDNN does not.
+        kernel: computes what this one does not.
     """
     is_maximum = info.op_type.endswith("MaxPool")
     element_type = info.input_element_type(0)
@@ -85,7 +85,7 @@ class PoolKernel(ChannelsLastKernel):
 
     Args:
         info: the node.
-        kernel: computes what oneDNN does not.
+        kernel: computes what this one does not.
     """
 
     _algorithm_of_fallback = PoolAlgorithm.NUMPY
