@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.movement.gather import even_stride
-from ort_sdk_cpu.movement.gather_scatter import _Places
+from ort_sdk_cpu.movement.gather_scatter import _AxisPositions
 
 import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError
@@ -161,7 +161,7 @@ def test_the_first_nan_is_the_largest():
 
 def test_elements_are_taken_by_a_task_that_needs_no_python():
     data, indices, out = _random((5, 3), np.float32), np.array([[0, 4, 2]]), np.zeros((1, 3), np.float32)
-    call = _Places((5, 3), 0, (1, 3)).taking(lambda *_: None, data, indices, out)
+    call = _AxisPositions((5, 3), 0, (1, 3)).gather_call(lambda *_: None, data, indices, out)
     assert call is not None
     assert call.native.rows
     call()

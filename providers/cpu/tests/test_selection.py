@@ -37,6 +37,8 @@ from ort_sdk_cpu.reduction.select import (
     select_top_k,
 )
 
+from ort_sdk.api import NodeArg
+
 needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
 
 
@@ -249,11 +251,29 @@ BOUND = {
 @pytest.mark.parametrize("name", BOUND)
 def test_kernels_tell_the_algorithm_of_a_program(make_kernel, name):
     op_type, inputs, attributes, shape, expected = BOUND[name]
+    wanted = make_kernel(op_type, inputs, attributes, "", None, (), (None,)).compute(*inputs)
     kernel = make_kernel(op_type, inputs, attributes, "", None, (), (None,))
     assert kernel.algorithm is None
-    wanted = kernel.compute(*inputs)
     out = np.zeros(shape, wanted.dtype)
     slots = [SimpleNamespace(array=array, is_fixed=True, is_constant=False, shape=array.shape) for array in (*inputs, out)]
     kernel.bind(slots[:-1], slots[-1:])()
     np.testing.assert_allclose(out, wanted, rtol=1e-5)
+    assert kernel.algorithm == expected.value
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "expected"),
+    [
+        ("Softmax", [random(40, 60)], SoftmaxAlgorithm.ROWS),
+        ("Softmax", [np.zeros((0, 60), np.float32)], SoftmaxAlgorithm.NUMPY),
+        ("TopK", [random(4, 600), np.array([5])], TopKAlgorithm.HEAP),
+        ("TopK", [random(4, 600), np.array([500])], TopKAlgorithm.SORT),
+    ],
+)
+def test_kernels_tell_the_algorithm_of_a_run(make_kernel, op_type, inputs, expected):
+    outputs = (NodeArg("y", "tensor(float)"), *([NodeArg("z", "tensor(int64)")] if op_type == "TopK" else []))
+    kernel = make_kernel(op_type, inputs, {}, "", None, (), outputs)
+    assert kernel.algorithm is None
+    kernel.compute(*inputs)
     assert kernel.algorithm == expected.value

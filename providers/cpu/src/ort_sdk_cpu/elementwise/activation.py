@@ -1,4 +1,4 @@
-"""Activations: a few steps in place on the output, or the shared set's function, on blocks that stay in the cache."""
+"""Activations: by compiled tasks, or by NumPy in place on blocks of the output that stay in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .arguments.functions import MODULE, BiasActivation, Clip, Silu, Unary
 from .clip import clamp, largest, rectifier
 from .erf import erf_float32, gelu_float32
 
-__all__ = ["InPlace", "in_place", "in_place_activation", "silu_alpha"]
+__all__ = ["InPlace", "blocked", "in_place_activation", "silu_alpha"]
 
 eager_calls_in("elementwise.eager", "Clip", "Erf", "Gelu", "HardSwish", "Sigmoid", "Swish")
 eager_calls_in("elementwise.eager", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain="com.microsoft")
@@ -30,26 +30,26 @@ InPlace = Callable[[HostArray, HostArray], Any]
 """``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""
 
 BLOCK = 1 << 16
-"""Elements a chain of steps is computed for at a time: input, output and a temporary stay in the processor's cache."""
+"""Elements that NumPy computes at a time: input, output and a temporary array stay in the second cache."""
 
 
 @bindable("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu", elementwise=True)
-def whole(_info: KernelInfo, compute: Any) -> MakeWriter:
+def unary(_info: KernelInfo, compute: Any) -> MakeWriter:
     """The shared set's function, block by block."""
-    return _writer_of(through(compute))
+    return _writer_of(into_output(compute))
 
 
 @bindable("HardSwish", elementwise=True)
 def hard_swish(_info: KernelInfo, compute: Any) -> MakeWriter:
     """X * max(0, min(1, x / 6 + 1 / 2))."""
-    return _writer_of(through(compute), "hard_swish")
+    return _writer_of(into_output(compute), "hard_swish")
 
 
 @bindable("Swish", elementwise=True)
 @bindable("QuickGelu", domain="com.microsoft", elementwise=True)
 def silu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X * sigmoid(alpha * x)."""
-    return _writer_of(through(compute), "silu", Silu, (silu_alpha(info),))
+    return _writer_of(into_output(compute), "silu", Silu, (silu_alpha(info),))
 
 
 def silu_alpha(info: KernelInfo) -> float:
@@ -60,7 +60,7 @@ def silu_alpha(info: KernelInfo) -> float:
 @bindable("Erf", elementwise=True)
 def erf(info: KernelInfo, compute: Any) -> MakeWriter:
     """The error function."""
-    return _writer_of(erf_float32 if _is_float32(info) else through(compute), "erf")
+    return _writer_of(erf_float32 if _is_float32(info) else into_output(compute), "erf")
 
 
 @bindable("Gelu", elementwise=True)
@@ -69,7 +69,7 @@ def gelu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X·Φ(x)."""
     if info.attribute("approximate", "none") == "tanh":
         return _writer_of(tanh_gelu, "fast_gelu")
-    return _writer_of(gelu_float32 if _is_float32(info) else through(compute), "gelu")
+    return _writer_of(gelu_float32 if _is_float32(info) else into_output(compute), "gelu")
 
 
 @bindable("Relu", elementwise=True)
@@ -84,7 +84,7 @@ def leaky_relu(info: KernelInfo, compute: Any) -> MakeWriter:
     """X, and alpha·x where x < 0."""
     alpha = info.attribute("alpha", 0.01)
     if not 0 < alpha <= 1:
-        return _writer_of(through(compute))
+        return _writer_of(into_output(compute))
 
     def rectify(x: HostArray, out: HostArray) -> None:
         np.multiply(x, alpha, out)
@@ -117,9 +117,9 @@ def clip(info: KernelInfo, _compute: Any) -> MakeWriter:
 
 @bindable("BiasGelu", "FastGelu", domain="com.microsoft")
 def biased(info: KernelInfo, _compute: Any) -> MakeWriter:
-    """Gelu of input plus bias."""
-    exact = gelu_float32 if _is_float32(info) else through(exact_gelu(NumpyNamespace()))
-    apply = in_place(tanh_gelu if info.op_type == "FastGelu" else exact)
+    """Gelu of x + bias."""
+    exact = gelu_float32 if _is_float32(info) else into_output(exact_gelu(NumpyNamespace()))
+    apply = blocked(tanh_gelu if info.op_type == "FastGelu" else exact)
 
     def write(*arrays: Any) -> None:
         x, bias, out = (arrays[0], arrays[1] if len(arrays) > 2 else None, arrays[-1])
@@ -156,7 +156,7 @@ def _clip(x: HostArray, *arrays: Any) -> None:
 
 
 def logistic(x: HostArray, out: HostArray) -> None:
-    """1 / (1 + exp(-x)), in the steps of the shared set."""
+    """1 / (1 + exp(-x)), in the shared set's order of operations."""
     np.negative(x, out)
     np.exp(out, out)
     np.add(out, 1.0, out)
@@ -176,8 +176,8 @@ def tanh_gelu(x: HostArray, out: HostArray) -> None:
     np.multiply(inner, 0.5, out)
 
 
-def through(compute: Callable[[HostArray], HostArray]) -> InPlace:
-    """A function that makes its result as one that fills in an output."""
+def into_output(compute: Callable[[HostArray], HostArray]) -> InPlace:
+    """A function that returns its result as one that writes an output."""
 
     def write(x: HostArray, out: HostArray) -> None:
         np.copyto(out, compute(x))
@@ -185,8 +185,8 @@ def through(compute: Callable[[HostArray], HostArray]) -> InPlace:
     return write
 
 
-def in_place(function: InPlace) -> InPlace:
-    """The function of arrays of any size, applied to blocks of the flattened arrays."""
+def blocked(function: InPlace) -> InPlace:
+    """The function applied to blocks of contiguous arrays."""
 
     def apply(x: HostArray, out: HostArray) -> None:
         if out.size <= BLOCK or not (x.flags.c_contiguous and out.flags.c_contiguous):
@@ -213,7 +213,7 @@ def _writer_of(
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         size = outputs[0].size
-        write = function if size <= BLOCK else in_place(function)
+        write = function if size <= BLOCK else blocked(function)
         if task is None or not is_worth_a_task(size, MODULE, task) or not are_floats((inputs[0], outputs[0])):
             return write
         made = arguments(Operand(0), Operand(1), size, *parameters)
@@ -244,7 +244,7 @@ def _hard_sigmoid(info: KernelInfo, alpha: float, beta: float) -> InPlace:
 def in_place_activation(
     info: KernelInfo, parameters: Sequence[float], activate: Callable[[HostArray], HostArray] | None
 ) -> InPlace | None:
-    """The activation a fused node ends with, on blocks.
+    """The activation that a fused node ends with, on blocks.
 
     Args:
         info: the node.
@@ -259,7 +259,7 @@ def in_place_activation(
     if name == "Tanh":
         return np.tanh
     if name == "Sigmoid":
-        return in_place(logistic)
+        return blocked(logistic)
     if name == "HardSigmoid" and len(parameters) == 2:
-        return in_place(_hard_sigmoid(info, *parameters))
-    return in_place(through(activate))
+        return blocked(_hard_sigmoid(info, *parameters))
+    return blocked(into_output(activate))

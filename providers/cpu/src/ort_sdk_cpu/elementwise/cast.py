@@ -35,13 +35,13 @@ _compute_type = NumpyNamespace().compute_type
 
 @bindable("Cast", any_type=True, elementwise=True)
 def cast(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Conversions that NumPy does by C's rules alone, and those that the shared set does with more."""
+    """Casts that NumPy does by C's rules, and those that the shared set does by ONNX's."""
     source, target = info.input_element_type(0), info.output_element_type(0)
     if source is None or target is None:
         return None
     task = _task(info)
     if task is not None:
-        return _of_halves(task, compute)
+        return _float16_maker(task, compute)
     if (target is TensorElementType.FLOAT16 and source.numpy_dtype.kind in "biu") or (source, target) in _TO_INTEGERS:
         return lambda _inputs, _outputs: copied(compute)
     if target is TensorElementType.BOOL and _compute_type(source) is source:
@@ -59,61 +59,61 @@ def _task(info: KernelInfo) -> str | None:
     return task if task is not None and instruction_set() >= InstructionSet.AVX2 else None
 
 
-def _of_halves(task: str, compute: Any) -> MakeWriter:
+def _float16_maker(task: str, compute: Any) -> MakeWriter:
     otherwise = copied(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         size = inputs[0].size
         if not is_worth_a_task(size, MODULE, task):
             return otherwise
-        return _HalvesWriter(MODULE, task, Cast(Operand(0), Operand(1), size), otherwise, threads_for(size))
+        return _Float16Writer(MODULE, task, Cast(Operand(0), Operand(1), size), otherwise, threads_for(size))
 
     return make
 
 
-class _HalvesWriter(TaskWriter):
-    """Puts elements that lie otherwise than the result in its order first."""
+class _Float16Writer(TaskWriter):
+    """A writer that copies an input of another layout to the output's first."""
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         x, out = arrays
-        if _is_to_be_ordered(x, out):
-            ordered = np.empty(x.shape, x.dtype)
-            CopyWriter(lambda: [(ordered, x)])()
-            x = ordered
+        if _needs_copy(x, out):
+            contiguous = np.empty(x.shape, x.dtype)
+            CopyWriter(lambda: [(contiguous, x)])()
+            x = contiguous
         super().__call__(x, out)
 
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         x, out = arrays
-        if not _is_to_be_ordered(x, out):
+        if not _needs_copy(x, out):
             return super().fixed(x, out)
-        ordered = np.empty(x.shape, x.dtype)
-        converted = super().fixed(ordered, out)
-        return None if converted is None else in_turn([CopyWriter(lambda: [(ordered, x)]).fixed(), converted])
+        contiguous = np.empty(x.shape, x.dtype)
+        converted = super().fixed(contiguous, out)
+        return None if converted is None else in_turn([CopyWriter(lambda: [(contiguous, x)]).fixed(), converted])
 
 
-def _is_to_be_ordered(x: HostArray, out: HostArray) -> bool:
+def _needs_copy(x: HostArray, out: HostArray) -> bool:
     return out.flags.c_contiguous and not x.flags.c_contiguous
 
 
 class _CastKernel(AnyLayoutKernel):
-    """One that converts arrays of any shape by the task, too."""
+    """One that casts arrays of shapes that were never seen before by the task, too."""
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
         super().__init__(kernel, make_writer, is_elementwise=True)
         self._compute = directly(call, self._compute)
 
 
-def _lie_alike(x: HostArray, out: HostArray) -> bool:
-    """Whether elements lie in the same places, counted in elements; arrays without gaps then have them in the same order."""
+def _have_same_strides(x: HostArray, out: HostArray) -> bool:
+    """Whether strides are the same, counted in elements: arrays without gaps then have the same memory order."""
     rows = zip(x.shape, x.strides, out.strides, strict=True)
     return all(size == 1 or step * out.itemsize == other * x.itemsize for size, step, other in rows)
 
 
 @made_by("Cast")
 def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel | None:
-    """The kernel of a node that converts halves."""
+    """The kernel of a node that casts from or to float16."""
     task = _task(info)
     if task is None:
         return None
@@ -127,7 +127,7 @@ def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyL
 
         is_ordered = x.flags.c_contiguous
         out = results.empty(x.shape) if is_widened and is_ordered else np.empty_like(x, dtype=target)
-        if not is_ordered and not _lie_alike(x, out):
+        if not is_ordered and not _have_same_strides(x, out):
             x = x.copy(order="K")
         task_function(MODULE, task)(threads_for(x.size), Cast(x, out, x.size))
         return out

@@ -1,4 +1,4 @@
-"""Bounding values: NumPy's clip is four times faster on large arrays than maximum and minimum with a number, slower on small."""
+"""Clip by NumPy: its clip is four times faster on large arrays than maximum and minimum with a scalar, slower on small ones."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ for _op_type, _function in {"Add": np.add, "Div": np.divide, "Mul": np.multiply,
 
 @eager_call("Clip")
 def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
-    """Bounded by numbers, which are inputs or, of old versions, attributes."""
+    """Clip, with bounds that are inputs or, of old versions, attributes."""
     task, results, given = EagerTask(MODULE, "clip"), ResultMemory(), clip_bounds(info)
     least, largest = given.get("min", -math.inf), given.get("max", math.inf)
 

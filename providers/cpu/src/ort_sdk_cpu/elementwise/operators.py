@@ -1,4 +1,4 @@
-"""Operators that are one ufunc: bound as a call of it with the output given."""
+"""Operators that are one ufunc: bound as a call of it with the output as an argument."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _folded(function: np.ufunc, count: int) -> Writer:
 
 @bindable("Mean", elementwise=True)
 def mean(info: KernelInfo, _compute: Any) -> MakeWriter | None:
-    """The sum of all inputs over their number."""
+    """The sum of all inputs over their count."""
     if info.since_version < 8:
         return None
 

@@ -251,6 +251,7 @@ class DirectlyBindable(BindableKernel):
         super().__init__(kernel, make_writer)
         self.call = call if self.input_rule is None else _checked_call(call, self.input_rule)
         self._compute = directly(self.call, self._compute)
+        self._selectors = (getattr(call, "__self__", call), *self._selectors)
 
 
 @functools.cache

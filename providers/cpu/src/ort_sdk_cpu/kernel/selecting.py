@@ -1,16 +1,17 @@
-"""Makers of writers that choose an algorithm for the arrays they get, and tell which."""
+"""Makers of writers, and calls on a run's arrays, that select an algorithm for the arrays they get, and tell which."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any
 
 from ort_sdk.api import HostArray
 
 from .bound import Writer
 
-__all__ = ["SelectingMaker"]
+__all__ = ["SelectingMaker", "Selection", "selecting_call"]
 
 
 class SelectingMaker:
@@ -29,3 +30,21 @@ class SelectingMaker:
         algorithm, writer = self._make(inputs, outputs)
         self.algorithm = algorithm.value
         return writer
+
+
+class Selection:
+    """The algorithm that a call selected last."""
+
+    __slots__ = ("algorithm",)
+
+    def __init__(self) -> None:
+        self.algorithm: str | None = None
+
+
+def selecting_call(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call on a run's arrays that tells its algorithm, as the method of a ``Selection``.
+
+    Args:
+        call: ``call(selection, *inputs)``, which sets ``selection.algorithm``.
+    """
+    return MethodType(call, Selection())

@@ -15,7 +15,7 @@ from ort_sdk_cpu.jit.arguments import Operand, TaskArguments
 from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
 from ort_sdk_cpu.kernel.runs import RunsWriter
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
-from ort_sdk_cpu.movement.gather import taken, taking
+from ort_sdk_cpu.movement.gather import gather_call, gathered_runs
 
 from .arguments.features import MODULE, Imputer, Normalizer, Scaler
 from .arguments.features import OneHotEncoder as Encoder
@@ -33,17 +33,17 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
     """Elements of the last axis."""
 
     def runs(x: HostArray, indices: HostArray, out: HostArray) -> Any:
-        return taken(x.ndim - 1, x, indices.reshape(-1), out) if x.ndim and indices.min(initial=0) >= 0 else None
+        return gathered_runs(x.ndim - 1, x, indices.reshape(-1), out) if x.ndim and indices.min(initial=0) >= 0 else None
 
     def write(x: HostArray, indices: HostArray, out: HostArray) -> None:
         chosen = indices.reshape(-1)
-        # As numbers without a sign, negative ones are larger than any size.
+        # Without a sign, negative indices are larger than any size.
         if not x.ndim or not chosen.size or chosen.view(np.uint64).max() >= x.shape[-1]:
             compute(x, indices)
         x.take(chosen, axis=-1, out=out.reshape(*x.shape[:-1], chosen.size), mode="clip")
 
     def of_any(x: HostArray, indices: HostArray, out: HostArray) -> Any:
-        return taking(x.ndim - 1, compute, x, indices, out, least=0) if x.ndim else None
+        return gather_call(x.ndim - 1, compute, x, indices, out, least=0) if x.ndim else None
 
     writer = RunsWriter(info, write, runs, of_any)
     return lambda _inputs, _outputs: writer
@@ -58,8 +58,8 @@ def normalizer(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @bindable("Scaler", domain=DOMAIN)
 def scaler(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """(x - offset) * scale."""
-    numbers = [np.asarray(info.attribute(name), np.float32) for name in ("offset", "scale")]
-    return _by_rows(info, copied(compute), "scaler", Scaler, (), numbers)
+    vectors = [np.asarray(info.attribute(name), np.float32) for name in ("offset", "scale")]
+    return _by_rows(info, copied(compute), "scaler", Scaler, (), vectors)
 
 
 @bindable("Imputer", domain=DOMAIN)
@@ -82,7 +82,7 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if found is None or kind not in (TensorElementType.FLOAT, TensorElementType.INT64) or not info.attribute("zeros", 1):
         return None
     least, table = found
-    numbers = (categories.size, table, int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
+    options = (categories.size, table, int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
     otherwise = copied(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -90,7 +90,7 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
         if not is_worth_a_task(count * categories.size, MODULE, "one_hot_encoder"):
             return otherwise
         threads = threads_for(count * categories.size)
-        arguments = Encoder.of_words((Operand(0), Operand(1), count, *numbers))
+        arguments = Encoder.of_words((Operand(0), Operand(1), count, *options))
         return _KeepingWriter("one_hot_encoder", arguments, [table], otherwise, threads)
 
     return make
@@ -151,7 +151,7 @@ def _by_rows(
         task: its name.
         arguments: its class of arguments.
         options: the last of them.
-        columns: numbers for each column, or one for all, which are the arguments before these; None for none.
+        columns: values for each column, or one for all, which are the arguments before these; None for none.
     """
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
@@ -173,8 +173,6 @@ def _by_rows(
 class _KeepingWriter(TaskWriter):
     """Keeps what its arguments point at."""
 
-    def __init__(
-        self, task: str, arguments: TaskArguments, numbers: Sequence[HostArray], otherwise: Writer, threads: int
-    ) -> None:
-        self._numbers = numbers
+    def __init__(self, task: str, arguments: TaskArguments, kept: Sequence[HostArray], otherwise: Writer, threads: int) -> None:
+        self._kept = kept
         super().__init__(MODULE, task, arguments, otherwise, threads)

@@ -22,12 +22,12 @@ __all__: list[str] = []
 
 TASK = "linear"
 MOST_WORK = 1 << 18
-"""Multiplications from which products of matrices are faster."""
+"""Multiplications from which on a GEMM is faster, which the shared set's is."""
 
 
 @bindable("LinearRegressor", domain="ai.onnx.ml")
 def linear_regressor(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Products with coefficients, and intercepts, without a transform behind them."""
+    """Products with coefficients plus intercepts, without a transform."""
     linear, name = regressor_of(info), post_transform(info)
     is_plain = name == "NONE" or (linear.intercepts.size == 1 and name != "PROBIT")
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_plain:

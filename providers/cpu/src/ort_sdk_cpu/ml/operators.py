@@ -16,7 +16,7 @@ from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.native_call import in_turn
 from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
 from ort_sdk_cpu.kernel.eager import directly
-from ort_sdk_cpu.kernel.selecting import SelectingMaker
+from ort_sdk_cpu.kernel.selecting import SelectingMaker, Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
 from ort_sdk_cpu.platform import libraries
 
@@ -63,7 +63,7 @@ def _task_of(info: KernelInfo, compute: Any) -> ScoredModel | None:
 
 
 def _ranks_of(task: ScoredModel) -> Ranks | None:
-    """Those that its rows are turned into; None for rows that it reads as they are."""
+    """The ranks that it reads in place of features; None if it reads the features."""
     return task.ranks if isinstance(task, TreeTask) else None
 
 
@@ -175,9 +175,9 @@ class _Plan:
     function: Callable[..., None]
     threads: int
     workspace: int
-    """float64 numbers."""
+    """In float64 elements."""
     words: tuple[Any, ...]
-    """Arguments behind it."""
+    """Arguments after it."""
 
 
 def _plan(task: ScoredModel, rows: int, width: int) -> _Plan:
@@ -195,10 +195,14 @@ def _call_of(task: ScoredModel) -> Callable[..., Any]:
     ranks = _ranks_of(task)
     rank = None if ranks is None else _ranking(ranks)
 
-    def call(x: HostArray) -> Any:
+    algorithm, numpy = task.algorithm.value, Algorithm.NUMPY.value
+
+    def call(selection: Selection, x: HostArray) -> Any:
         plan = plans.get(x.shape) or plans.made_for(x)
         if plan is None or not x.flags.c_contiguous:
+            selection.algorithm = numpy
             return NotImplemented
+        selection.algorithm = algorithm
         rows = len(x)
         if rank is not None:
             x = rank(x)
@@ -207,7 +211,7 @@ def _call_of(task: ScoredModel) -> Callable[..., Any]:
         plan.function(plan.threads, of_words((x, scores, labels, workspace, *plan.words)))
         return scores if labels is None else (labels if names is None else names.take(labels), scores)
 
-    return call
+    return selecting_call(call)
 
 
 def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:

@@ -54,9 +54,9 @@ class ScoredModel:
     work: int
     """Walks down a tree that a row takes as long as."""
     workspace: int
-    """float64 numbers that a thread needs."""
+    """float64 elements that a thread needs."""
     own_words: tuple[Any, ...]
-    """What the task's arguments have behind those of ``ScoredRows``."""
+    """What the task's arguments have after those of ``ScoredRows``."""
 
     def __init__(self, model: Model, decision: tuple[int, int, int, float], targets: int) -> None:
         self.model, self.targets = model, targets
@@ -80,11 +80,11 @@ class ScoredModel:
         return max(1, min(libraries.thread_count(), rows, rows * self.work // WORK_PER_THREAD))
 
     def workspace_for(self, threads: int) -> int:
-        """float64 numbers of workspace."""
+        """Of the workspace, in float64 elements."""
         return threads * self.workspace
 
     def words(self, rows: int, width: int) -> tuple[Any, ...]:
-        """What the task's arguments have behind the workspace."""
+        """What the task's arguments have after the workspace."""
         return (rows, width * 4, *self._scoring, *self.own_words)
 
 
@@ -108,7 +108,7 @@ class TreeTask(ScoredModel):
 
     Args:
         model: the shared set's function.
-        ranks: of the ensemble, if rows come as their ranks in place of numbers.
+        ranks: of the ensemble, if the task reads ranks in place of features.
     """
 
     module, task, arguments = trees.MODULE, "tree_ensemble", trees.TreeEnsemble
@@ -131,7 +131,7 @@ class TreeTask(ScoredModel):
         return x.ndim == 2 and x.shape[1] >= self.features
 
     def words(self, rows: int, width: int) -> tuple[Any, ...]:
-        """What the task's arguments have behind the workspace."""
+        """What the task's arguments have after the workspace."""
         return super().words(rows, width if self.ranks is None else self.features)
 
 

@@ -57,22 +57,22 @@ class _Task:
         labels = np.zeros(0) if machine.labels is None else machine.labels
         self.names = labels if labels.dtype == object else None
         """Labels that are strings: the task gives their positions."""
-        numbers = np.arange(labels.size) if self.names is not None else labels.astype(np.int64)
+        class_labels = np.arange(labels.size) if self.names is not None else labels.astype(np.int64)
         pairs = np.zeros(0) if machine.coupling is None else np.stack([machine.coupling.slope, machine.coupling.shift])
-        self.arrays = (supports, weights, np.ascontiguousarray(machine.rho), numbers, pairs.astype(np.float32))
+        self.arrays = (supports, weights, np.ascontiguousarray(machine.rho), class_labels, pairs.astype(np.float32))
         """What the task reads beside rows."""
-        self._classes, self._finish = labels.size, _finish_of(machine)
-        self.columns = {_BINARY: 2, _PROBABILITIES: labels.size}.get(self._finish, scores)
+        self._classes, self._output = labels.size, _output_of(machine)
+        self.columns = {_BINARY: 2, _PROBABILITIES: labels.size}.get(self._output, scores)
         gamma = -kernel.gamma if kernel.kind == "RBF" else kernel.gamma
-        settings = (_CODES[kernel.kind], max(int(kernel.degree), 1), self._finish)
+        settings = (_CODES[kernel.kind], max(int(kernel.degree), 1), self._output)
         self._settings = (*settings, float(gamma), float(kernel.coef0))
-        coupled = (labels.size + 2) * labels.size * 8 if self._finish == _PROBABILITIES else 0
+        coupled = (labels.size + 2) * labels.size * 8 if self._output == _PROBABILITIES else 0
         self._thread_bytes = (self._filled + 2 * _whole(scores)) * 4 + _whole(coupled)
 
     def work(self, x: HostArray) -> int:
         """Products for rows; 0 for other arrays."""
         fits = x.ndim == 2 and x.shape[1] == self.features
-        coupling = self._classes * ROUND_WORK if self._finish == _PROBABILITIES else 0
+        coupling = self._classes * ROUND_WORK if self._output == _PROBABILITIES else 0
         return len(x) * (self._filled * (self.features + self._scores) + coupling) if fits else 0
 
     def takes(self, x: HostArray) -> bool:
@@ -88,7 +88,7 @@ class _Task:
         return threads * self._thread_bytes
 
     def words(self, rows: int) -> tuple[int | float, ...]:
-        """What the task's arguments have behind the workspace."""
+        """What the task's arguments have after the workspace."""
         return (rows, self.features, self._filled, self._scores, self._classes, self._thread_bytes, *self._settings)
 
     def transformed(self, scores: HostArray) -> HostArray:
@@ -106,8 +106,8 @@ def _whole(count: int) -> int:
     return -(-count // _LANES) * _LANES
 
 
-def _finish_of(machine: Machine) -> int:
-    """What the task gives scores as."""
+def _output_of(machine: Machine) -> int:
+    """What the task makes of scores."""
     if machine.labels is None:
         return _SIGN if machine.is_one_class else _SCORES
     if machine.coupling is not None:
@@ -190,7 +190,7 @@ class _Plan(NamedTuple):
     workspace: int
     """Bytes."""
     words: tuple[int | float, ...]
-    """Arguments behind it."""
+    """Arguments after it."""
 
 
 def _plan(task: _Task, x: HostArray) -> _Plan:

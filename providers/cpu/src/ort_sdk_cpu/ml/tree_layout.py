@@ -1,4 +1,4 @@
-"""The nodes and votes of an ensemble of trees as the compiled task reads them."""
+"""The layout of a tree ensemble: arrays of nodes and votes as the compiled task reads them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _LARGEST_RANK = 1 << 24
 
 
 class Ranks:
-    """All splits of each feature in order. A number's rank is twice the count of those below it, and one more if it is a split.
+    """The splits of each feature in ascending order.
 
-    Ranks, which float32 holds, compare as the numbers do in float64.
+    A feature's rank is twice the count of those below it, and one more if it is one itself. Ranks compare as
+    the features do in float64, and float32 holds them.
 
     Args:
         nodes: of the ensemble.
@@ -48,7 +49,7 @@ class Ranks:
 
 
 class TreeTable:
-    """An ensemble's arrays. Features and roots go by their distance in bytes from the first, children by that from their node.
+    """An ensemble's arrays. Features and roots are offsets in bytes from the first, children from their node.
 
     Args:
         sums: the ensemble.
@@ -60,13 +61,13 @@ class TreeTable:
         trees, nodes = sums.trees, sums.trees.nodes
         children = nodes.children.reshape(-1, 4)
         self.ways = _ways(splits, children)
-        """0 for nodes of four ways; of two: 1 if what is no number always goes the second, else 2."""
+        """0 for nodes of four ways; of two: 1 if NaN always goes the second, else 2."""
         self.nodes = np.zeros(nodes.features.size, _TWO_WAYS if self.ways else _FOUR_WAYS)
         distances = children - np.arange(len(children))[:, np.newaxis]
         self.nodes["children"] = (distances[:, [_LESS, _GREATER]] if self.ways else distances) * self.nodes.itemsize
         self.nodes["feature"], self.nodes["split"] = nodes.features * 4, _splits(splits, children) if self.ways else splits
         self.flags = (children[:, _UNORDERED] == children[:, _LESS]).astype(np.int32)
-        """Of each node: whether what is no number goes the first way."""
+        """Of each node: whether NaN goes the first way."""
         self.roots = (nodes.roots * self.nodes.itemsize).astype(np.int32)
         order = np.argsort(trees.vote_nodes, kind="stable")
         self.votes = np.zeros(order.size, _VOTE)
@@ -101,6 +102,6 @@ def _ways(splits: HostArray, children: HostArray) -> int:
 
 
 def _splits(splits: HostArray, children: HostArray) -> HostArray:
-    """The splits of nodes of two ways: those that ask whether a feature is below one ask for the number before."""
+    """The splits of nodes of two ways, which ask for at most a split: "below" is "at most the number before"."""
     is_below = children[:, _LESS] != children[:, _EQUAL]
     return np.where(is_below, np.nextafter(splits, np.float32(-np.inf)), splits)

@@ -1,7 +1,7 @@
-"""Bags of embeddings: one row made of those of a table that a slice of a list names, whose length only a run knows.
+"""EmbeddingBag: one row reduced from those of a table that a slice of a list of indices names.
 
-Exporters write EmbeddingBag as a Loop over bags: Slice, Gather, and a reduction. What is sliced and gathered has a size of its
-own in each run, but what is made of it has not. In a program the reduction puts a step for all three in its place.
+Exporters write it as a Loop over bags: Slice, Gather, and a reduction. The slice has another size in each run, but its reduction
+has not: so in a program, where the loop is unrolled, the reduction expands to one step for all three.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 
 from .arguments.embedding_bag import MODULE, EmbeddingBag
 
-__all__ = ["KINDS", "BagReduction"]
+__all__ = ["MODES", "BagReduction"]
 
-KINDS = {"ReduceSum": 0, "ReduceMean": 1, "ReduceMax": 2}
-"""Operator → its number in the task."""
+MODES = {"ReduceSum": 0, "ReduceMean": 1, "ReduceMax": 2}
+"""Operator → ``mode`` of the task's arguments."""
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 class BagReduction(AnyLayoutKernel):
-    """A reduction that may be the end of a bag.
+    """A reduction that may be that of a bag.
 
     Args:
         info: the node.
@@ -40,7 +40,7 @@ class BagReduction(AnyLayoutKernel):
         self._info = info
 
     def expand(self, program: ExpandingProgram, inputs: Sequence[int]) -> list[int] | None:
-        """The bag, where it is one."""
+        """The bag, if it is one."""
         if not self._reduces_rows(program, inputs):
             return None
         gather = program.maker(inputs[0])
@@ -50,7 +50,7 @@ class BagReduction(AnyLayoutKernel):
         return [program.launch("EmbeddingBag", _Bag(self._info.op_type, self.compute, inputs, program), found)]
 
     def _reduces_rows(self, program: ExpandingProgram, inputs: Sequence[int]) -> bool:
-        """Whether the first axis goes, and no other."""
+        """Whether the first axis is reduced, and no other."""
         if self._info.attribute("keepdims", 1) or program.value(inputs[0]).ndim < 1:
             return False
         given = self._info.attribute("axes", None)
@@ -60,18 +60,18 @@ class BagReduction(AnyLayoutKernel):
 
 
 def _bag(program: ExpandingProgram, gather: Any) -> tuple[int, ...] | None:
-    """Table, numbers, start and end of the rows that a step gathers."""
+    """Table, indices, start and end of the rows that a step gathers."""
     if (gather.op_type, gather.domain) != ("Gather", "") or gather.attributes.get("axis", 0) != 0:
         return None
-    table, numbers = gather.inputs
-    cut = program.maker(numbers)
-    if cut is None or (cut.op_type, cut.domain) != ("Slice", "") or len(cut.inputs) < 3:
+    table, indices = gather.inputs
+    slice_ = program.maker(indices)
+    if slice_ is None or (slice_.op_type, slice_.domain) != ("Slice", "") or len(slice_.inputs) < 3:
         return None
-    if any(index and not program.abstract_value(index).value_known for index in cut.inputs[3:]):
+    if any(index and not program.abstract_value(index).value_known for index in slice_.inputs[3:]):
         return None
-    if len(cut.inputs) > 4 and cut.inputs[4] and program.value(cut.inputs[4]).tolist() != [1]:
+    if len(slice_.inputs) > 4 and slice_.inputs[4] and program.value(slice_.inputs[4]).tolist() != [1]:
         return None
-    found = (table, *cut.inputs[:3])
+    found = (table, *slice_.inputs[:3])
     arrays = [program.value(index) for index in found]
     has_types = [array.dtype for array in arrays] == [_FLOAT, _INT64, _INT64, _INT64]
     is_known = all(program.abstract_value(index).shape_known for index in found)
@@ -80,25 +80,25 @@ def _bag(program: ExpandingProgram, gather: Any) -> tuple[int, ...] | None:
 
 
 class _Bag(OpKernel):
-    """A reduction of rows of a table."""
+    """A reduction of rows of a table, as one step."""
 
     deterministic = True
     shape_inputs = ()
 
     def __init__(self, op_type: str, reduce: Callable[..., Any], inputs: Sequence[int], program: ExpandingProgram) -> None:
-        self._mode, self._reduce = KINDS[op_type], reduce
+        self._mode, self._reduce = MODES[op_type], reduce
         self._axes = [program.value(index) for index in inputs[1:]]
 
-    def compute(self, table: HostArray, numbers: HostArray, start: HostArray, end: HostArray) -> Any:
-        """As the three steps do."""
-        rows = numbers[int(start[0]) : int(end[0])]
+    def compute(self, table: HostArray, indices: HostArray, start: HostArray, end: HostArray) -> Any:
+        """As the three steps compute it."""
+        rows = indices[int(start[0]) : int(end[0])]
         limit = len(table)
         if rows.size and (rows.max() >= limit or rows.min() < -limit):
             raise IndexError(f"an index is outside [{-limit}, {limit - 1}]")
         return self._reduce(table.take(rows, axis=0), *self._axes)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
-        """A task where arrays stay, which leaves what it cannot do to NumPy."""
+        """A task where arrays stay; what it does not do, and errors, by NumPy."""
         slots = (*inputs, outputs[0])
 
         def call() -> None:

@@ -22,16 +22,16 @@ from .arguments.gather_scatter import MODULE
 from .arguments.gather_scatter import Gather as GatherSlices
 from .select import GatherAlgorithm, GatherProblem, select_gather
 
-__all__ = ["even_stride", "taken", "taking"]
+__all__ = ["even_stride", "gather_call", "gathered_runs"]
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 @bindable("Gather", any_type=True)
 def gather(info: KernelInfo, compute: Any) -> MakeWriter:
-    """Slices of the data along ``axis``."""
+    """Slices of the data along an axis."""
     axis = info.attribute("axis", 0)
-    # As numbers without a sign, negative ones are larger than any size: one comparison finds both.
+    # Without a sign, negative indices are larger than any size: one comparison finds those that are out of range on both sides.
     unsigned = {4: np.uint32, 8: np.uint64}
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[GatherAlgorithm, Writer]:
@@ -42,13 +42,13 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
         algorithm = select_gather(problem)
         if algorithm is GatherAlgorithm.SLICE:
             return algorithm, _slice_at(int(indices), axis % data.ndim)
-        runs = functools.partial(taken, axis)
+        runs = functools.partial(gathered_runs, axis)
         if algorithm is GatherAlgorithm.TEAM and is_worth_a_task(out.size, MODULE, "gather"):
             task = _team_writer(axis, compute, data, indices, problem.threads)
             return algorithm, RunsWriter(info, task, runs, task.fixed)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
-            # mode="raise" goes through a buffer as large as the output; checked indices need none.
+            # mode="raise" goes through a buffer as large as the output. Indices that were looked at need none.
             limit = data.shape[axis]
             if indices.size and indices.view(unsigned[indices.itemsize]).max() < limit:
                 data.take(indices, axis=axis, out=out, mode="clip")
@@ -58,7 +58,7 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
             wrapped = indices if not indices.size or indices.min() >= 0 else np.where(indices < 0, indices + limit, indices)
             data.take(wrapped, axis=axis, out=out, mode="clip")
 
-        return GatherAlgorithm.NUMPY, RunsWriter(info, write, runs, functools.partial(taking, axis, compute))
+        return GatherAlgorithm.NUMPY, RunsWriter(info, write, runs, functools.partial(gather_call, axis, compute))
 
     return SelectingMaker(make)
 
@@ -75,15 +75,15 @@ def _team_writer(axis: int, compute: Callable[..., Any], data: HostArray, indice
     return CheckedWriter(MODULE, "gather", GatherSlices(0, Operand(0), Operand(1), Operand(2), *sizes), compute, threads)
 
 
-def taking(
+def gather_call(
     axis: int, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray, *, least: int | None = None
 ) -> Callable[[], Any] | None:
-    """A task that takes slices of arrays that stay; None for what NumPy does as well, and for bytes.
+    """A task that gathers slices of arrays that stay; None for what NumPy does as fast, and for slices of no whole words.
 
     Args:
-        axis: that indices are of.
-        compute: says what is wrong with indices.
-        data: what is taken of.
+        axis: that indices are along.
+        compute: raises the error for indices that are out of range.
+        data: what is gathered from.
         indices: whose contents may change.
         out: what is written.
         least: smallest index there may be; None for minus the axis's size.
@@ -105,28 +105,28 @@ def taking(
     return task.checked(functools.partial(compute, data, indices), data, indices, out)
 
 
-def taken(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
-    """What indices that stay take from the data; None if one is out of range, which the writer says, and for much data."""
+def gathered_runs(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
+    """The runs that constant indices gather; None for much data, and if an index is out of range: the writer raises the error."""
     limit = data.shape[axis]
     if not indices.size or indices.min() < -limit or indices.max() >= limit or max(data.size, out.size) > MAX_OFFSETS:
         return None
-    places = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
-    return element_runs(addresses_of(out), addresses_of(data)[places], out.itemsize)
+    elements = np.arange(data.size).reshape(data.shape).take(indices, axis=axis, mode="wrap").reshape(-1)
+    return element_runs(addresses_of(out), addresses_of(data)[elements], out.itemsize)
 
 
 def _slice_at(index: int, axis: int) -> Writer:
-    place = (*[slice(None)] * axis, index, ...)
-    return CopyWriter(lambda data, _indices, out: [(out, data[place])])
+    index_tuple = (*[slice(None)] * axis, index, ...)
+    return CopyWriter(lambda data, _indices, out: [(out, data[index_tuple])])
 
 
 def even_stride(array: HostArray) -> int | None:
-    """Bytes from each element to the next in row-major order; None where they differ."""
+    """Bytes from each element to the next in row-major order; None where these differ."""
     strides = [(size, stride) for size, stride in zip(array.shape, array.strides, strict=True) if size != 1]
     if not strides:
         return array.itemsize
-    step, behind = strides[-1][1], 1
+    stride_of_last, inner_size = strides[-1][1], 1
     for size, stride in reversed(strides):
-        if stride != step * behind:
+        if stride != stride_of_last * inner_size:
             return None
-        behind *= size
-    return step
+        inner_size *= size
+    return stride_of_last

@@ -1,4 +1,4 @@
-"""Indexing without a program: few elements by NumPy's own indexing, which looks at the indices, many by the writers' tasks."""
+"""Gathers and scatters on arrays of shapes that were never seen before: few elements by NumPy's indexing, many by the tasks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWrite
 __all__ = ["INDEXING", "direct_indexing"]
 
 WRITER_ELEMENTS = 1 << 13
-"""Elements that take longer by NumPy's indexing than to make a writer."""
+"""Elements from which on NumPy's indexing takes longer than making a writer."""
 
 Indexing = Callable[[KernelInfo], "Callable[..., Any] | None"]
-"""Makes, for a node, what gives its output, or raises IndexError or ValueError; None if it asks for more than that does."""
+"""From a node, a function of its inputs, which may raise IndexError or ValueError; None for attributes that it does not cover."""
 
 
 def _gather_nd(info: KernelInfo) -> Callable[..., Any] | None:
-    return None if info.attribute("batch_dims", 0) else lambda data, indices: data[_columns(indices)]
+    return None if info.attribute("batch_dims", 0) else lambda data, indices: data[_index_arrays(indices)]
 
 
-def _columns(indices: HostArray) -> tuple[HostArray, ...]:
+def _index_arrays(indices: HostArray) -> tuple[HostArray, ...]:
     """Index tuples as NumPy has them."""
     if indices.ndim <= 1 or not indices.shape[-1]:
         raise IndexError
-    return tuple([indices[..., place] for place in range(indices.shape[-1])])
+    return tuple([indices[..., axis] for axis in range(indices.shape[-1])])
 
 
 def _gather_elements(info: KernelInfo) -> Callable[..., Any]:
@@ -41,11 +41,11 @@ def _gather_elements(info: KernelInfo) -> Callable[..., Any]:
 
 
 def _along(data: HostArray, indices: HostArray, axis: int) -> tuple[HostArray, ...]:
-    """Places that indices name along an axis, their other coordinates being those of the index."""
+    """Coordinates of the elements that indices name along an axis."""
     rank = data.ndim
-    places = [np.arange(count).reshape(-1, *(1,) * (rank - other - 1)) for other, count in enumerate(indices.shape)]
-    places[axis] = indices
-    return tuple(places)
+    coordinates = [np.arange(count).reshape(-1, *(1,) * (rank - other - 1)) for other, count in enumerate(indices.shape)]
+    coordinates[axis] = indices
+    return tuple(coordinates)
 
 
 def _scatter_nd(info: KernelInfo) -> Callable[..., Any] | None:
@@ -54,18 +54,18 @@ def _scatter_nd(info: KernelInfo) -> Callable[..., Any] | None:
 
     def scatter(data: HostArray, indices: HostArray, updates: HostArray) -> HostArray:
         out = data.copy()
-        out[_columns(indices)] = updates
+        out[_index_arrays(indices)] = updates
         return out
 
     return scatter
 
 
 INDEXING: dict[str, Indexing] = {"GatherElements": _gather_elements, "GatherND": _gather_nd, "ScatterND": _scatter_nd}
-"""Operator → what makes it."""
+"""Operator → what makes its function."""
 
 
 def direct_indexing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
-    """The node, in runs without a program as in those with one; None for what the shared set does as well."""
+    """The kernel, with this function for runs without a program; None for what the shared set computes as fast."""
     index = INDEXING[info.op_type](info)
     if index is None:
         return None
@@ -79,13 +79,13 @@ def direct_indexing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> B
                 return _through_writer(make_writer, (data, indices, *updates), np.empty(shape, data.dtype))
             return index(data, indices, *updates)
         except (IndexError, ValueError):
-            return NotImplemented  # The shared set says what is wrong.
+            return NotImplemented  # the shared set raises the error
 
     return DirectlyBindable(kernel, make_writer, call)
 
 
 def _shapes_of(info: KernelInfo, data: HostArray, indices: HostArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(the output's, that of what is moved) for arrays that belong together."""
+    """Shapes of the output, and of what is gathered or scattered."""
     if info.op_type == "GatherElements":
         axis = range(data.ndim)[info.attribute("axis", 0)]
         sizes = zip(indices.shape, data.shape, strict=True)

@@ -1,4 +1,7 @@
-"""Operators that put elements where indices say: positions of all but the indices are worked out once."""
+"""GatherElements, GatherND, their Scatters, OneHot, ReverseSequence and Tile.
+
+Offsets that do not depend on the indices are computed once, when a writer is made.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,16 @@ from .select import MAX_TAKEN, GatherElementsAlgorithm, select_gather_elements
 __all__: list[str] = []
 
 _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
-"""As the task numbers them."""
+"""Values of ``reduction`` of the task's arguments."""
 TAKEN_WORK = 2
-"""Elements of a few instructions each that one taken by an index takes as long as."""
+"""Elements of a few instructions each that one gathered by an index takes as long as: it is read from anywhere."""
 made_by(*INDEXING)(direct_indexing)
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
-class _Places:
-    """Flat positions of the elements that indices name along an axis, their other coordinates being those of the index.
+class _AxisPositions:
+    """Flat positions of the elements that indices name along an axis, with the other coordinates of each index.
 
     Args:
         shape: of what is indexed.
@@ -54,27 +57,27 @@ class _Places:
     """
 
     def __init__(self, shape: tuple[int, ...], axis: int, counts: tuple[int, ...]) -> None:
-        self._limit, self._step = shape[axis], math.prod(shape[axis + 1 :])
-        steps = [math.prod(shape[other + 1 :]) for other in range(len(shape))]
+        self._limit, self._stride = shape[axis], math.prod(shape[axis + 1 :])
+        strides = [math.prod(shape[other + 1 :]) for other in range(len(shape))]
         self._offsets: HostArray = np.zeros((1,) * len(shape), INT64)
-        for other, (count, step) in enumerate(zip(counts, steps, strict=True)):
+        for other, (count, stride) in enumerate(zip(counts, strides, strict=True)):
             if other != axis:
-                self._offsets = self._offsets + (np.arange(count) * step).reshape(-1, *(1,) * (len(shape) - other - 1))
+                self._offsets = self._offsets + (np.arange(count) * stride).reshape(-1, *(1,) * (len(shape) - other - 1))
 
     def of(self, indices: HostArray) -> HostArray | None:
         """The positions; None if an index is out of range."""
         low, high = indices.min(), indices.max()
         if high >= self._limit or low < -self._limit:
             return None
-        places = indices.astype(INT64, copy=False)
+        wrapped = indices.astype(INT64, copy=False)
         if low < 0:
-            places = np.where(places < 0, places + self._limit, places)
-        return places * self._step + self._offsets
+            wrapped = np.where(wrapped < 0, wrapped + self._limit, wrapped)
+        return wrapped * self._stride + self._offsets
 
-    def taking(
+    def gather_call(
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, out: HostArray
     ) -> Callable[[], Any] | None:
-        """A task that takes elements of arrays that stay; None for what NumPy does as well, and for bytes."""
+        """A task that gathers elements of arrays that stay; None for what NumPy does as fast, and for narrow elements."""
         arrays, words = (data, indices, out), out.itemsize // WORD
         is_plain = all(array.flags.c_contiguous and array.size for array in arrays) and indices.dtype in {INT32, INT64}
         if not is_plain or out.itemsize % WORD or out.size > MAX_TAKEN:
@@ -85,21 +88,21 @@ class _Places:
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
         sizes = (indices.itemsize, self._limit, indices.size)
-        arguments = GatherElements(0, data, indices, out, *sizes, offsets, self._step, words)
+        arguments = GatherElements(0, data, indices, out, *sizes, offsets, self._stride, words)
         task = TaskCall(MODULE, "gather_elements", arguments)
         return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
 
-    def changing(
+    def scatter_call(
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray, *, adds: bool
     ) -> Callable[[], Any] | None:
-        """A task that changes elements of arrays that stay by updates; None where they lie otherwise than it wants."""
+        """A task that scatters updates into arrays that stay; None where one is not contiguous."""
         arrays = (out, indices, updates)
         if not all(array.flags.c_contiguous for array in arrays) or indices.dtype.itemsize not in {4, 8}:
             return None
         from ort_sdk_cpu.jit.task import TaskCall
 
         offsets = np.ascontiguousarray(np.broadcast_to(self._offsets, indices.shape))
-        words = (0, *arrays, indices.itemsize, self._limit, indices.size, offsets, self._step)
+        words = (0, *arrays, indices.itemsize, self._limit, indices.size, offsets, self._stride)
         arguments = ScatterElementsAdd(*words) if adds else ScatterElements(*words, out.itemsize // 4)
         made = TaskCall(MODULE, _scatter_task(adds=adds), arguments)
         return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
@@ -126,29 +129,31 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
         data, indices = inputs
         if not indices.size:
             return GatherElementsAlgorithm.OFFSETS, copied(compute)
-        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+        positions = _AxisPositions(data.shape, _axis(info, data.ndim), indices.shape)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
-            found = places.of(indices)
+            found = positions.of(indices)
             if found is None:
-                compute(data, indices)  # Says which index it is.
+                compute(data, indices)  # raises the error
                 return
             np.take(data.reshape(-1), found, out=out, mode="clip")
 
         def runs(data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:
-            found = places.of(indices) if max(data.size, out.size) <= MAX_OFFSETS else None
+            found = positions.of(indices) if max(data.size, out.size) <= MAX_OFFSETS else None
             return None if found is None else element_runs(addresses_of(out), addresses_of(data)[found.reshape(-1)], out.itemsize)
 
-        task = _taking_along(data, indices, _axis(info, data.ndim), compute)
+        task = _along_axis(data, indices, _axis(info, data.ndim), compute)
         if task is None:
-            return GatherElementsAlgorithm.OFFSETS, RunsWriter(info, write, runs, functools.partial(places.taking, compute))
+            return GatherElementsAlgorithm.OFFSETS, RunsWriter(
+                info, write, runs, functools.partial(positions.gather_call, compute)
+            )
         return GatherElementsAlgorithm.ALONG_AXIS, RunsWriter(info, task, runs, task.fixed)
 
     return SelectingMaker(make)
 
 
-def _taking_along(data: HostArray, indices: HostArray, axis: int, compute: Callable[..., Any]) -> CheckedWriter | None:
-    """The task where the data has no more columns than the indices; None for other arrays, and for bytes."""
+def _along_axis(data: HostArray, indices: HostArray, axis: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task where each column of the data has its own indices; None for other arrays, and for narrow elements."""
     has_plain_indices = indices.dtype in {INT32, INT64}
     algorithm = select_gather_elements(data.shape, indices.shape, axis, data.itemsize, has_plain_indices=has_plain_indices)
     is_along_axis = algorithm is GatherElementsAlgorithm.ALONG_AXIS
@@ -193,14 +198,14 @@ class _Tuples:
         depth = indices.shape[-1]
         dims = data.shape[batch_dims : batch_dims + depth]
         self.slices, self.count = math.prod(dims), math.prod(indices.shape[:-1])
-        steps = [math.prod(dims[place + 1 :]) for place in range(depth)]
-        self.table = np.array(list(zip(dims, steps, strict=True)), np.int64).reshape(-1)
+        strides = [math.prod(dims[axis + 1 :]) for axis in range(depth)]
+        self.table = np.array(list(zip(dims, strides, strict=True)), np.int64).reshape(-1)
         self.sizes = (indices.itemsize, depth, self.count, words, self.table)
         """As tasks take them: bytes of an index, its tuple's length, tuples, words of a slice, the table."""
 
     @classmethod
     def of(cls, data: HostArray, indices: HostArray, batch_dims: int, task: str) -> _Tuples | None:
-        """None for what the task does not go over: bytes, indices of other types, and nothing at all."""
+        """None for arrays that the task is not for: slices of no whole words, indices of other types, and empty ones."""
         depth = indices.shape[-1] if indices.ndim else 0
         width = math.prod(data.shape[batch_dims + depth :])
         words, left = divmod(width * data.itemsize, 4)
@@ -212,7 +217,7 @@ class _Tuples:
 
 @bindable("Scatter", "ScatterElements", any_type=True)
 def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """A copy with an update put at the place of each index, or added to what is there; others stay the shared set's."""
+    """A copy with an update at each index, or added to it; other reductions stay the shared set's."""
     reduction = info.attribute("reduction", "none")
     adds = reduction == "add" and info.input_element_type(0) is TensorElementType.FLOAT
     if reduction != "none" and not adds:
@@ -222,44 +227,44 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
         data, indices, _updates = inputs
         if not indices.size:
             return copied(compute)
-        places = _Places(data.shape, _axis(info, data.ndim), indices.shape)
+        positions = _AxisPositions(data.shape, _axis(info, data.ndim), indices.shape)
         if adds:
             is_worth_it = is_worth_a_task(indices.size, MODULE, _scatter_task(adds=True))
-            return _Changing(places, compute, adds=True) if is_worth_it else copied(compute)
+            return _ScatterWriter(positions, compute, adds=True) if is_worth_it else copied(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
-            found = places.of(indices)
+            found = positions.of(indices)
             if found is None:
-                compute(data, indices, updates)  # Says which index it is.
+                compute(data, indices, updates)  # raises the error
                 return
             np.copyto(out, data)
             out.reshape(-1)[found] = updates
 
         def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
-            found = places.of(indices) if out.size <= MAX_OFFSETS else None
-            return None if found is None else _put(data, found.reshape(-1), updates, out)
+            found = positions.of(indices) if out.size <= MAX_OFFSETS else None
+            return None if found is None else _scattered_runs(data, found.reshape(-1), updates, out)
 
-        is_put = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, _scatter_task(adds=False))
-        return RunsWriter(info, write, runs, _Changing(places, compute, adds=False).fixed if is_put else None)
+        has_task = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, _scatter_task(adds=False))
+        return RunsWriter(info, write, runs, _ScatterWriter(positions, compute, adds=False).fixed if has_task else None)
 
     return make
 
 
-class _Changing:
-    """A writer of a copy with elements at the places of indices changed by updates, in their order.
+class _ScatterWriter:
+    """A writer of a copy into which updates are scattered, in their order.
 
     Args:
-        places: where.
+        positions: where.
         compute: the shared set's function.
         adds: whether updates are added to elements; else they replace them.
     """
 
-    def __init__(self, places: _Places, compute: Callable[..., Any], *, adds: bool) -> None:
-        self._places, self._compute, self._adds = places, compute, adds
+    def __init__(self, positions: _AxisPositions, compute: Callable[..., Any], *, adds: bool) -> None:
+        self._positions, self._compute, self._adds = positions, compute, adds
 
     def __call__(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
         """Write the output."""
-        change = self._places.changing(self._compute, data, indices, updates, out, adds=self._adds)
+        change = self._positions.scatter_call(self._compute, data, indices, updates, out, adds=self._adds)
         if change is None:
             np.copyto(out, self._compute(data, indices, updates))
             return
@@ -268,13 +273,13 @@ class _Changing:
 
     def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay."""
-        change = self._places.changing(self._compute, data, indices, updates, out, adds=self._adds)
+        change = self._positions.scatter_call(self._compute, data, indices, updates, out, adds=self._adds)
         return None if change is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), change])
 
 
 @bindable("ScatterND", any_type=True)
 def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """A copy with slices put in at index tuples, or combined with what is there; numbers but float32 by the shared set."""
+    """A copy with slices at index tuples replaced, or combined with updates; reductions are of float32."""
     reduction = info.attribute("reduction", "none")
     if reduction != "none" and (reduction not in _REDUCTIONS or info.input_element_type(0) is not TensorElementType.FLOAT):
         return None
@@ -284,39 +289,39 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
         depth = indices.shape[-1]
         if not updates.size or not depth:
             return copied(compute)
-        task = _putting(data, indices, _REDUCTIONS.get(reduction, 0), compute)
+        task = _scatter_nd_task(data, indices, _REDUCTIONS.get(reduction, 0), compute)
         if reduction != "none":
             return task or copied(compute)
         limits = np.array(data.shape[:depth])
         rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
         width = math.prod(data.shape[depth:])
-        steps = np.array([math.prod(data.shape[place + 1 : depth]) for place in range(depth)])
+        strides = np.array([math.prod(data.shape[axis + 1 : depth]) for axis in range(depth)])
 
         def rows_of(indices: HostArray) -> HostArray | None:
             if (indices >= limits).any() or (indices < -limits).any():
                 return None
-            rows: HostArray = np.where(indices < 0, indices + limits, indices) @ steps
+            rows: HostArray = np.where(indices < 0, indices + limits, indices) @ strides
             return rows
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             rows = rows_of(indices)
             if rows is None:
-                compute(data, indices, updates)  # Says which index it is.
+                compute(data, indices, updates)  # raises the error
             np.copyto(out, data)
             out.reshape(rows_shape)[rows] = updates
 
         def runs(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
             rows = rows_of(indices) if out.size <= MAX_OFFSETS else None
-            places = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
-            return None if places is None else _put(data, places.reshape(-1), updates, out)
+            positions = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
+            return None if positions is None else _scattered_runs(data, positions.reshape(-1), updates, out)
 
         return RunsWriter(info, write, runs) if task is None else RunsWriter(info, task, runs, task.fixed)
 
     return make
 
 
-def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Callable[..., Any]) -> CheckedWriter | None:
-    """The task that puts slices into a copy of the data; None where there is none."""
+def _scatter_nd_task(data: HostArray, indices: HostArray, reduction: int, compute: Callable[..., Any]) -> CheckedWriter | None:
+    """The task that scatters slices into a copy of the data; None where there is none."""
     tuples = _Tuples.of(data, indices, 0, "scatter_nd")
     if tuples is None:
         return None
@@ -326,7 +331,7 @@ def _putting(data: HostArray, indices: HostArray, reduction: int, compute: Calla
 
 @bindable("ReverseSequence", any_type=True)
 def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
-    """The first rows of each batch backwards."""
+    """The first elements of each sequence in reverse order."""
     is_time_first = int(info.attribute("time_axis", 0)) == 0
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -342,16 +347,16 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
     return make
 
 
-def _put(data: HostArray, places: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
-    """The runs of a copy of the data, with updates put at flat places."""
-    changed = element_runs(addresses_of(out)[places], addresses_of(updates), out.itemsize)
+def _scattered_runs(data: HostArray, positions: HostArray, updates: HostArray, out: HostArray) -> Runs | None:
+    """The runs of a copy of the data, and of updates at flat positions."""
+    changed = element_runs(addresses_of(out)[positions], addresses_of(updates), out.itemsize)
     found = [runs_of_copies([(out, data)]), changed]
     return None if any(runs is None for runs in found) else np.concatenate([runs for runs in found if runs is not None])
 
 
 @bindable("OneHot", any_type=True)
 def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
-    """A last axis with one element on; other axes stay the shared set's."""
+    """One-hot rows along a last axis; other axes stay the shared set's."""
     axis = int(info.attribute("axis", -1))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
@@ -365,10 +370,10 @@ def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
 
 
 class _OneHot:
-    """Rows with one element on.
+    """One-hot rows.
 
     Args:
-        count: of rows.
+        count: rows.
         depth: elements of one.
     """
 
@@ -378,13 +383,13 @@ class _OneHot:
 
     def __call__(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> None:
         """Write the rows."""
-        places = indices.reshape(-1).astype(INT64)
-        is_inside = (places >= -self._depth) & (places < self._depth)
+        found = indices.reshape(-1).astype(INT64)
+        is_inside = (found >= -self._depth) & (found < self._depth)
         out[...] = values[0]
-        out.reshape(-1)[(self._starts + places % self._depth)[is_inside]] = values[1]
+        out.reshape(-1)[(self._starts + found % self._depth)[is_inside]] = values[1]
 
     def fixed(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> Callable[[], Any] | None:
-        """The task on arrays that stay; None for elements and indices it does not go over."""
+        """The task on arrays that stay; None for elements and indices that it is not for."""
         is_plain = all(array.flags.c_contiguous for array in (indices, values, out)) and indices.dtype in {INT32, INT64}
         words, rest = divmod(out.itemsize, 4)
         if not is_plain or rest or values.dtype != out.dtype or not is_worth_a_task(out.size, MODULE, "one_hot"):

@@ -1,4 +1,4 @@
-"""Operators that move elements: copied straight into the output."""
+"""Operators that move elements: Concat, Transpose, Reshape and their like, Where, Expand, DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__: list[str] = []
 
 @bindable("Concat", any_type=True, any_layout=True)
 def concat(info: KernelInfo, _compute: Any) -> MakeWriter:
-    """The inputs one after another along ``axis``."""
+    """The inputs one after another along an axis."""
     axis = info.attribute("axis", 1) if info.since_version == 1 else info.attribute("axis")
 
     return lambda _inputs, _outputs: _Concatenate(axis)
 
 
 class _Concatenate:
-    """A writer that is as fast as NumPy's function, which needs no Python per input."""
+    """Large interleaved inputs by a copy of each; others by NumPy's function, which needs no step of Python for each."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -60,7 +60,7 @@ class _Concatenate:
 
 
 class _Viewing(BindableKernel):
-    """A copy where the elements in their new place cannot be seen as a view."""
+    """A kernel that is bound where its result is no view of its input."""
 
     returns_views = True
 
@@ -85,7 +85,7 @@ def viewing(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bindable
 
 
 _FEW_BYTES = 4
-"""Bytes that take as long as an element of a few instructions."""
+"""Bytes that take as long as an element of a few instructions does."""
 
 
 @bindable("Where", any_type=True, elementwise=True)
@@ -141,7 +141,7 @@ def expand(_info: KernelInfo, _compute: Any) -> MakeWriter:
 
 @bindable("DepthToSpace", any_type=True)
 def depth_to_space(info: KernelInfo, _compute: Any) -> MakeWriter:
-    """Blocks of channels as blocks of a picture."""
+    """Blocks of channels as blocks of pixels."""
     size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
 
     def pairs(x: HostArray, out: HostArray) -> Pairs:
@@ -156,7 +156,7 @@ def depth_to_space(info: KernelInfo, _compute: Any) -> MakeWriter:
 
 @bindable("SpaceToDepth", any_type=True)
 def space_to_depth(info: KernelInfo, _compute: Any) -> MakeWriter:
-    """Blocks of a picture as channels."""
+    """Blocks of pixels as channels."""
     size, columns_first = int(info.attribute("blocksize")), info.attribute("mode", "DCR") == "CRD"
 
     def pairs(x: HostArray, out: HostArray) -> Pairs:

@@ -1,4 +1,4 @@
-"""Pad: the input copied into its place, then each border, from the input's own elements or one value."""
+"""Pad: the input is copied to the middle of the output, then each border, from the output's own elements or one value."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__: list[str] = []
 
 _PADS, _VALUE, _AXES = 1, 2, 3
 _WITH_INPUTS = 11
-"""Opset from which pads are an input, whose contents programs know."""
+"""Opset from which pads are an input, whose contents a program knows."""
 
-Place = tuple[Any, ...]
-Border = tuple[Place, Place | None]
-"""Where elements are written in the output, and where in the output they are read; None is the value given."""
+Indices = tuple[Any, ...]
+Border = tuple[Indices, Indices | None]
+"""Indices of the output that are written, and those that they are read from; None for the padding value."""
 
 
 @bindable("Pad", any_type=True)
@@ -33,18 +33,18 @@ def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, pairs = inputs[0], _pairs(info, inputs)
         kept = tuple(slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True))
-        sizes = [part.stop - part.start for part in kept]
+        sizes = [own.stop - own.start for own in kept]
         if x.size == 0 or min(sizes, default=1) <= 0:
             return copied(compute)
         added = [(max(before, 0), max(after, 0)) for before, after in pairs]
-        middle = tuple(slice(before, before + size) for (before, _), size in zip(added, sizes, strict=True))
-        return _writer(kept, middle, list(_borders(added, sizes, mode)), info.attribute("value", 0.0))
+        interior = tuple(slice(before, before + size) for (before, _), size in zip(added, sizes, strict=True))
+        return _writer(kept, interior, list(_borders(added, sizes, mode)), info.attribute("value", 0.0))
 
     return make
 
 
 def _pairs(info: KernelInfo, inputs: Sequence[Any]) -> list[tuple[int, int]]:
-    """(elements before, behind) of each axis."""
+    """Elements added before and after, for each axis."""
     rank = inputs[0].ndim
     if info.since_version < _WITH_INPUTS:
         return list(pad_pairs(info, info.attribute("pads"), None, rank))
@@ -52,13 +52,13 @@ def _pairs(info: KernelInfo, inputs: Sequence[Any]) -> list[tuple[int, int]]:
     return list(pad_pairs(info, inputs[_PADS].reshape(-1).tolist(), None if axes is None else axes.tolist(), rank))
 
 
-def _writer(kept: Place, middle: Place, borders: Sequence[Border], default: float) -> Writer:
+def _writer(kept: Indices, interior: Indices, borders: Sequence[Border], default: float) -> Writer:
     def pairs(x: HostArray, *others: Any) -> list[tuple[HostArray, HostArray]]:
         out = others[-1]
-        found = [(out[(*middle, ...)], x[(*kept, ...)])]
+        found = [(out[(*interior, ...)], x[(*kept, ...)])]
         for target, source in borders:
-            place = out[target]
-            found.append((place, np.broadcast_to(_value(others, default) if source is None else out[source], place.shape)))
+            border = out[target]
+            found.append((border, np.broadcast_to(_value(others, default) if source is None else out[source], border.shape)))
         return found
 
     return CopyWriter(pairs)
@@ -71,7 +71,7 @@ def _value(others: Sequence[Any], default: float) -> HostArray:
 
 
 def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) -> Iterator[Border]:
-    """One axis after another: each takes what the axes before it have written, too."""
+    """The borders of one axis after another: each includes those of the axes before it."""
     done: list[slice] = []
     left = [slice(before, before + size) for (before, _), size in zip(pairs, shape, strict=True)]
     sources = PAD_SOURCES.get(mode)
@@ -86,14 +86,14 @@ def _borders(pairs: Sequence[tuple[int, int]], shape: Sequence[int], mode: str) 
         done.append(slice(None))
 
 
-def _at(around: tuple[list[slice], list[slice]], place: Any) -> Place:
-    return (*around[0], place, *around[1])
+def _at(around: tuple[list[slice], list[slice]], border: Any) -> Indices:
+    return (*around[0], border, *around[1])
 
 
 def _runs(start: int, positions: HostArray) -> Iterator[tuple[slice, slice]]:
-    """Pieces of a border, and where each is read: neighbouring positions, upwards or downwards, are read in one piece.
+    """Slices of a border, and the slices that they are read from: neighbouring positions, in either direction, are one slice.
 
-    A position that is repeated is a piece of one element, for the whole piece of the border.
+    A position that is repeated is a slice of one element, which is broadcast.
     """
     while len(positions):
         first, step = int(positions[0]), int(positions[1] - positions[0]) if len(positions) > 1 else 1

@@ -22,8 +22,8 @@ __all__: list[str] = []
 
 NCHW, GROUPS = "instance_normalization_nchw", "group_normalization"
 _TASKS = {ChannelAlgorithm.NCHW: NCHW, ChannelAlgorithm.NHWC: "instance_normalization_nhwc"}
-COST = 4
-"""Of an element, which is read three times, in those of a short function."""
+CHANNEL_WORK = 4
+"""Elements of a few instructions each that one takes as long as: it is read three times."""
 
 
 @bindable("InstanceNormalization", any_layout=True)
@@ -59,7 +59,7 @@ def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return copied(compute)
         sizes = (samples, groups, count, math.prod(x.shape[2:]), shared)
         arguments = GroupNormalization(Operand(0), Operand(3), Operand(1), Operand(2), *sizes, epsilon)
-        threads = min(threads_for(x.size * COST), samples * groups)
+        threads = min(threads_for(x.size * CHANNEL_WORK), samples * groups)
         return contiguous_first(TaskWriter(MODULE, GROUPS, arguments, copied(compute), threads), x, scratch)
 
     return make
@@ -79,7 +79,7 @@ class _ChannelWriter:
 
         samples, channels, *axes = shape
         arguments = InstanceNormalization(None, None, None, None, samples, channels, math.prod(axes), epsilon)
-        threads = threads_for(math.prod(shape) * COST)
+        threads = threads_for(math.prod(shape) * CHANNEL_WORK)
         self._calls = {name: TaskCall(MODULE, name, arguments, threads) for name in _TASKS.values()}
         self._otherwise = otherwise
         self.algorithm: str | None = None

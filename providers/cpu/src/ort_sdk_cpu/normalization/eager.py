@@ -7,14 +7,17 @@ from typing import Any
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall, EagerTask, eager_call, is_vector
+from ort_sdk_cpu.kernel.selecting import Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import threads_for
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 
 from .arguments.rows import MODULE, Normalization, Softmax
+from .select import SoftmaxAlgorithm
 
 __all__: list[str] = []
 
 _MICROSOFT = "com.microsoft"
+_ROWS, _NUMPY = SoftmaxAlgorithm.ROWS.value, SoftmaxAlgorithm.NUMPY.value
 
 
 @eager_call("Softmax")
@@ -24,15 +27,17 @@ def softmax(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall | None:
     is_flattened = info.since_version < 13
     task, results = EagerTask(MODULE, "softmax"), ResultMemory()
 
-    def call(x: HostArray) -> Any:
+    def call(selection: Selection, x: HostArray) -> Any:
         rank, size = x.ndim, x.size
         if not task.pays(size) or not rank or axis not in {-1, rank - 1} or not x.flags.c_contiguous:
+            selection.algorithm = _NUMPY
             return NotImplemented
+        selection.algorithm = _ROWS
         out, width = results.empty(x.shape), x.shape[-1]
         task()(threads_for(size), Softmax(x, out, size // width, width))
         return out
 
-    return None if is_flattened else call
+    return None if is_flattened else selecting_call(call)
 
 
 @eager_call("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")

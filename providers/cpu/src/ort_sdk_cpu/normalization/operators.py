@@ -1,4 +1,4 @@
-"""Softmax and normalizations, by blocks of rows that stay in the cache."""
+"""Softmax and normalizations: by compiled tasks, or by NumPy on blocks of rows that stay in the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Normalize = Callable[[HostArray, HostArray, float], Any]
 """``normalize(x, out, epsilon)`` for matrices, along their rows."""
 
 BLOCK = 1 << 16
-"""Elements of the rows that are normalized at a time."""
+"""Elements of the rows that NumPy normalizes at a time: input and output of a step fit in the second cache."""
 
 
 def _row_blocks(rows: int, width: int) -> list[slice]:
@@ -41,7 +41,7 @@ def _row_blocks(rows: int, width: int) -> list[slice]:
 
 @bindable("Softmax")
 def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
-    """exp(x) over its sum: along the last axes by blocks of rows, along another one at once."""
+    """exp(x) over its sum: along the last axes by rows, along others by columns."""
     axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
     is_flattened, scratch = info.since_version < 13, scratch_of(info)
 
@@ -101,8 +101,8 @@ _SUM_LIMIT = 1e-8
 def softmax_last(x: HostArray, out: HostArray) -> None:
     """Softmax along the last axis of arrays with elements; ``x`` must not be ``out``.
 
-    Finding the largest of each row takes longer than all else, so all are shifted by the largest of all first. Only if that
-    leaves a row too small, or not a number, is it done again by rows.
+    NumPy takes longer to find the largest of each row than for all else, so all are shifted by the largest of all. Only if that
+    leaves a row too small, or NaN, is it done again by rows.
     """
     np.subtract(x, np.max(x), out)
     np.exp(out, out)
@@ -115,7 +115,7 @@ def softmax_last(x: HostArray, out: HostArray) -> None:
 
 
 def _row_sums(x: HostArray) -> HostArray:
-    """Sums along the last axis, which keeps size 1: a product with ones is several times faster than a sum of short rows."""
+    """Sums along the last axis, which keeps size 1: a GEMV with ones is several times faster than NumPy's sum of short rows."""
     sums: HostArray = matrix_product(x, np.ones((x.shape[-1], 1), x.dtype))
     return sums
 
@@ -177,7 +177,7 @@ def skip_simplified_layer_normalization(info: KernelInfo, _compute: Any) -> Make
 
 
 def _outputs_bound(info: KernelInfo, allowed: set[int]) -> bool:
-    """Whether all is of one floating-point type, as steps in place need it, and no statistics are asked for."""
+    """Whether all is of one floating-point type, as steps in position need it, and no statistics are asked for."""
     types = {argument.element_type for argument in (*info.inputs, *info.outputs) if argument is not None}
     return len(types) == 1 and all(index in allowed for index in range(len(info.outputs)) if info.wants_output(index))
 
@@ -194,11 +194,11 @@ def _plain(info: KernelInfo, normalize: Normalize, task: str, compute: Any) -> M
         def write(*arrays: Any) -> None:
             apply(arrays[0], arrays[1], arrays[2] if given > 2 else None, arrays[given])
 
-        places = (0, None, None, None, given, 1, 2 if given > 2 else None)
+        positions = (0, None, None, None, given, 1, 2 if given > 2 else None)
         first = axis % outputs[0].ndim
         if not all(_is_of_row(parameter, outputs[0].shape[first:]) for parameter in inputs[1:]):
             return copied(compute)
-        return _task_or(write, task, (*inputs, *outputs), places, first, epsilon)
+        return _task_or(write, task, (*inputs, *outputs), positions, first, epsilon)
 
     return make
 
@@ -208,8 +208,8 @@ def _is_of_row(parameter: HostArray | None, axes: tuple[int, ...]) -> bool:
     if parameter is None:
         return True
     own = parameter.shape[: max(parameter.ndim - len(axes), 0)]
-    rest = parameter.shape[len(own) :]
-    return set(own) <= {1} and all(size in {1, whole} for size, whole in zip(rest, axes[len(axes) - len(rest) :], strict=True))
+    last = parameter.shape[len(own) :]
+    return set(own) <= {1} and all(size in {1, whole} for size, whole in zip(last, axes[len(axes) - len(last) :], strict=True))
 
 
 def _skipped(info: KernelInfo, normalize: Normalize, task: str, *, has_shift: bool) -> MakeWriter | None:
@@ -240,25 +240,27 @@ def _skipped(info: KernelInfo, normalize: Normalize, task: str, *, has_shift: bo
     return make
 
 
-def _task_or(write: Writer, task: str, arrays: Sequence[Any], places: Sequence[int | None], first: int, epsilon: float) -> Writer:
-    """The writer as a task of ``compiled.rows``, if that pays and all parameters are vectors along the axes from ``first`` on.
+def _task_or(
+    write: Writer, task: str, arrays: Sequence[Any], positions: Sequence[int | None], first: int, epsilon: float
+) -> Writer:
+    """The writer as a task of ``compiled.rows``, if that is worth it and all parameters are vectors of the normalized axes.
 
     Args:
-        write: what the task does.
+        write: computes the same by NumPy.
         task: its name.
         arrays: those the writer is called with.
-        places: which of them are x, skip, bias, total, out, scale and shift.
+        positions: of x, skip, bias, total, out, scale and shift among them.
         first: first normalized axis.
         epsilon: of the node.
     """
-    found: list[Any] = [None if place is None else arrays[place] for place in places]
+    found: list[Any] = [None if position is None else arrays[position] for position in positions]
     x, _, bias, _, out, scale, shift = found
     rows, width = math.prod(out.shape[:first]), math.prod(out.shape[first:])
     parameters = [vector for vector in (bias, scale, shift) if vector is not None]
     is_plain = x.shape == out.shape and all(vector.size == width for vector in parameters)
     if not is_plain or not is_worth_a_task(out.size, MODULE, task) or not are_floats((x, out, *parameters)):
         return write
-    operands = [None if place is None else Operand(place) for place in places]
+    operands = [None if position is None else Operand(position) for position in positions]
     arguments = Normalization.of_words((*operands, rows, width, epsilon))
     return TaskWriter(MODULE, task, arguments, write, threads_for(out.size))
 
@@ -279,11 +281,11 @@ def _rows_writer(normalize: Normalize, shape: tuple[int, ...], axis: int, epsilo
         source, target, scale_row = x.reshape(rows, width), out.reshape(rows, width), as_row(scale)
         shift_row = None if shift is None else as_row(shift)
         for block in blocks:
-            part = target[block]
-            normalize(source[block], part, epsilon)
-            np.multiply(part, scale_row, part)
+            normalized = target[block]
+            normalize(source[block], normalized, epsilon)
+            np.multiply(normalized, scale_row, normalized)
             if shift_row is not None:
-                np.add(part, shift_row, part)
+                np.add(normalized, shift_row, normalized)
 
     return write
 

@@ -1,4 +1,4 @@
-"""LogSoftmax, ReduceLogSumExp, LpNormalization and CumSum as compiled tasks on contiguous arrays, and Trilu by a mask of bits."""
+"""LogSoftmax, ReduceLogSumExp, LpNormalization and CumSum by compiled tasks on contiguous arrays, and Trilu by a bit mask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .arguments.log_softmax import MODULE, CumSumFloat, CumSumInt64, LogSoftmax,
 __all__: list[str] = []
 
 MAX_JOINED = 1 << 16
-"""Elements of a matrix up to which being joined with other steps is worth more than NumPy's faster masks."""
+"""Elements of a matrix up to which being joined with other steps gains more than NumPy's faster masks."""
 _CUM_SUMS = {TensorElementType.FLOAT: ("cum_sum_f32", CumSumFloat), TensorElementType.INT64: ("cum_sum_i64", CumSumInt64)}
 EXPONENTIAL_WORK = 4
 """Elements of a few instructions each that one of a softmax takes as long as."""
@@ -32,7 +32,7 @@ EXPONENTIAL_WORK = 4
 
 @bindable("LogSoftmax")
 def log_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Logarithms of shares along the last axes; along others by the shared set."""
+    """LogSoftmax along the last axes; along others by the shared set."""
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1 if info.since_version >= 13 else 1), is_flattened=info.since_version < 13)
@@ -49,7 +49,7 @@ def lp_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 def _rows(axis: int, *, is_flattened: bool) -> Any:
-    """From a shape its rows and their length; None where others follow the axis."""
+    """From a shape its number of rows and their length; None where other axes follow."""
 
     def rows_of(shape: tuple[int, ...]) -> tuple[int, int] | None:
         first = axis + len(shape) if axis < 0 else axis
@@ -70,7 +70,7 @@ class _RowTask:
         options: what these have behind sizes.
         work: elements of a few instructions each that one takes as long as.
         compute: the shared set's function.
-        scratch: working memory.
+        scratch: workspace.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class _RowTask:
 
 @bindable("ReduceLogSumExp")
 def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Logarithms of sums of powers over the last axes; over others by the shared set."""
+    """ReduceLogSumExp over the last axes; over others by the shared set."""
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     given, otherwise, scratch = info.attribute("axes", None), copied(compute), scratch_of(info)
@@ -147,7 +147,7 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
 
 @bindable("CumSum")
 def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Running sums of float32 and int64."""
+    """Cumulative sums of float32 and int64."""
     element_type, otherwise = info.input_element_type(0), copied(compute)
     if element_type not in _CUM_SUMS:
         return None
@@ -172,7 +172,7 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 @bindable("Trilu", any_type=True)
 def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """A triangle of matrices, zeros elsewhere."""
+    """A triangle of each matrix, zeros elsewhere."""
     is_upper, otherwise = bool(info.attribute("upper", 1)), copied(compute)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
@@ -196,7 +196,7 @@ def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
 
 class _Triangle(TaskWriter):
-    """One matrix where a mask says, else zero.
+    """One matrix where a mask is true, else zero.
 
     Args:
         is_kept: the mask.

@@ -1,4 +1,4 @@
-"""Reductions into a given output."""
+"""Reductions and ArgMax into a given output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
-from ort_sdk_cpu.movement.embedding_bag import KINDS, BagReduction
+from ort_sdk_cpu.movement.embedding_bag import MODES, BagReduction
 
 from .arguments.arg_max import MODULE as ARG_MAX
 from .arguments.arg_max import ArgMax
@@ -64,7 +64,7 @@ _REDUCTIONS = {
 
 @bindable(*_REDUCTIONS, any_layout=True)
 def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """One number of all along some axes; of no elements, and of truth values, by the shared set."""
+    """One element of all along some axes; of no elements, and of booleans, by the shared set."""
     element_type, reduction = info.input_element_type(0), _REDUCTIONS[info.op_type]
     kind = "" if element_type is None else element_type.numpy_dtype.kind
     if element_type is TensorElementType.BOOL or (reduction.floats_only and kind != "f"):
@@ -92,15 +92,15 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return SelectingMaker(make)
 
 
-@made_by(*KINDS)
+@made_by(*MODES)
 def reducing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BagReduction:
-    """The kernel, which takes up what gathers the rows that it reduces."""
+    """The kernel, which in a program takes in the Gather of the rows that it reduces."""
     return BagReduction(info, kernel, make_writer)
 
 
 @bindable("ArgMax", "ArgMin")
 def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """Place of the largest or smallest element along an axis, the first one."""
+    """Index of the first largest or smallest element along an axis."""
     if info.attribute("select_last_index", 0) or np.dtype(np.intp) != np.int64:
         return None
     find = np.argmax if info.op_type == "ArgMax" else np.argmin
@@ -110,14 +110,14 @@ def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x = inputs[0]
         if not x.ndim or not x.size:
             return ArgMaxAlgorithm.NUMPY, copied(compute)
-        finding = _Finding(find, axis, keepdims=keepdims)
-        return finding.algorithm(x, outputs[0]), finding
+        writer = _ArgMaxWriter(find, axis, keepdims=keepdims)
+        return writer.algorithm(x, outputs[0]), writer
 
     return SelectingMaker(make)
 
 
-class _Finding:
-    """A writer of the places of the largest or the smallest elements: by a task where that is as fast as NumPy."""
+class _ArgMaxWriter:
+    """A writer of the indices of the largest or the smallest elements."""
 
     def __init__(self, find: Callable[..., Any], axis: int, *, keepdims: bool) -> None:
         self._find, self._axis, self._keepdims = find, axis, keepdims
@@ -155,7 +155,7 @@ class _Finding:
         return TaskCall(ARG_MAX, "arg_max", ArgMax(0, 0, *sizes, factor), threads_for(math.prod(sizes)))
 
     def _sizes(self, x: HostArray, out: HostArray) -> tuple[int, int, int] | None:
-        """Elements before the axis, along it and behind it in memory, if results follow each other and a task finds them."""
+        """Elements before the axis, along it and after it in memory, where the task finds the results; else None."""
         axis = self._axis % x.ndim
         if not are_floats([x]) or not out.flags.c_contiguous:
             return None
@@ -207,8 +207,8 @@ _Run = Callable[[HostArray, HostArray], None]
 """Reduces the first array into the second."""
 
 
-def _room_like(array: HostArray, scratch: Scratch) -> HostArray:
-    """Working memory of an array's shape and type, whose axes lie in the same order."""
+def _workspace_like(array: HostArray, scratch: Scratch) -> HostArray:
+    """Workspace of an array's shape, type and memory order."""
     if array.flags.c_contiguous:
         return scratch.array("reduced", array.shape, array.dtype)
     order = memory_order(array)
@@ -221,7 +221,7 @@ def _by_numpy(reduction: _Reduction, _x: HostArray, axes: tuple[int, ...], *, ke
         return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
 
     def run(x: HostArray, out: HostArray) -> None:
-        elements = _room_like(x, scratch)
+        elements = _workspace_like(x, scratch)
         before(x, elements)
         combine(elements, axis=axes, out=out, keepdims=keepdims)
 
@@ -230,22 +230,22 @@ def _by_numpy(reduction: _Reduction, _x: HostArray, axes: tuple[int, ...], *, ke
 
 def _by_slices(reduction: _Reduction, x: HostArray, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
     """A pass over the output for each element along one axis."""
-    lead: tuple[Any, ...] = (slice(None),) * axes[0]
-    parts: list[Any] = [(*lead, position) for position in range(x.shape[axes[0]])]
-    target: Any = parts[0] if keepdims else ...
+    before_axis: tuple[Any, ...] = (slice(None),) * axes[0]
+    slices: list[Any] = [(*before_axis, position) for position in range(x.shape[axes[0]])]
+    target: Any = slices[0] if keepdims else ...
     combine, before = reduction.combine, reduction.before
 
     def run(x: HostArray, out: HostArray) -> None:
         result = out[target]
         if before is None:
-            combine(x[parts[0]], x[parts[1]], out=result)
-            for part in parts[2:]:
-                combine(result, x[part], out=result)
+            combine(x[slices[0]], x[slices[1]], out=result)
+            for slice_ in slices[2:]:
+                combine(result, x[slice_], out=result)
             return
-        other = _room_like(result, scratch)
-        before(x[parts[0]], result)
-        for part in parts[1:]:
-            before(x[part], other)
+        other = _workspace_like(result, scratch)
+        before(x[slices[0]], result)
+        for slice_ in slices[1:]:
+            before(x[slice_], other)
             combine(result, other, out=result)
 
     return run

@@ -1,4 +1,4 @@
-"""TopK by a compiled task."""
+"""TopK: a heap as a compiled task, or NumPy's sort."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.kernel.selecting import SelectingMaker
+from ort_sdk_cpu.kernel.selecting import SelectingMaker, Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
 from ort_sdk_cpu.platform import libraries
 
@@ -22,10 +22,10 @@ __all__: list[str] = []
 
 NAME = "top_k"
 WORK = 4
-"""Elements of a few instructions each that selecting from one takes as long as."""
+"""Elements of a few instructions each that looking at one takes as long as."""
 
 
-class _Selection:
+class _TopKNode:
     """The node: which axis, and whether the largest are wanted."""
 
     def __init__(self, info: KernelInfo) -> None:
@@ -33,7 +33,7 @@ class _Selection:
         self.k = int(info.attribute("k")) if info.since_version < 10 else None
 
     def count(self, k: Sequence[HostArray | None]) -> int:
-        """How many are wanted; 0 where the shared set has to say what is wrong."""
+        """k; 0 where the shared set has to raise an error."""
         if self.k is not None:
             return self.k
         given = k[0] if k else None
@@ -47,19 +47,19 @@ class _Selection:
         return is_heap and is_worth_a_task(x.size, MODULE, NAME)
 
     def arguments(self, x: HostArray, count: int) -> tuple[tuple[int | float, ...], int]:
-        """What follows the address of working memory, and threads."""
+        """What the task's arguments have behind the workspace, and threads."""
         axis = self.axis % x.ndim
-        outer, size, step = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-        threads = min(threads_for(x.size * WORK), outer * step)
-        return (outer, size, step, count, -(-(count * 8 + size * 4) // 64) * 64, self.sign), threads
+        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        threads = min(threads_for(x.size * WORK), outer * inner)
+        return (outer, size, inner, count, -(-(count * 8 + size * 4) // 64) * 64, self.sign), threads
 
 
 @bindable("TopK")
 def top_k(info: KernelInfo, compute: Any) -> MakeWriter | None:
-    """The largest or smallest elements along an axis, and their places."""
+    """The largest or smallest elements along an axis, and their indices."""
     if info.input_element_type(0) is not TensorElementType.FLOAT or not libraries.numba().is_usable:
         return None
-    selection = _Selection(info)
+    node = _TopKNode(info)
 
     def write(*arrays: Any) -> None:
         inputs, outputs = arrays[:count_of_inputs], arrays[count_of_inputs:]
@@ -71,48 +71,50 @@ def top_k(info: KernelInfo, compute: Any) -> MakeWriter | None:
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[TopKAlgorithm, Writer]:
         x, *k = inputs
-        count = selection.count(k)
-        if not selection.takes(x, count) or (k and 1 not in info.constants):
+        count = node.count(k)
+        if not node.takes(x, count) or (k and 1 not in info.constants):
             return TopKAlgorithm.SORT, write
-        return TopKAlgorithm.HEAP, _SelectionWriter(selection, x, count, count_of_inputs, len(outputs), write)
+        return TopKAlgorithm.HEAP, _TopKWriter(node, x, count, count_of_inputs, len(outputs), write)
 
     maker = SelectingMaker(make)
-    maker.selection = selection  # type: ignore[attr-defined]
+    maker.node = node  # type: ignore[attr-defined]
     return maker
 
 
-class _SelectionWriter(TaskWriter):
-    """The task on an array of one shape, with the memory it needs."""
+class _TopKWriter(TaskWriter):
+    """The task on an array of one shape, with its workspace."""
 
-    def __init__(self, selection: _Selection, x: HostArray, count: int, inputs: int, outputs: int, otherwise: Writer) -> None:
-        arguments, threads = selection.arguments(x, count)
-        self._room = np.empty(int(arguments[4]) * threads, np.uint8)
+    def __init__(self, node: _TopKNode, x: HostArray, count: int, inputs: int, outputs: int, otherwise: Writer) -> None:
+        arguments, threads = node.arguments(x, count)
+        self._workspace = np.empty(int(arguments[4]) * threads, np.uint8)
         operands = (Operand(0), Operand(inputs), Operand(inputs + 1) if outputs > 1 else 0)
-        super().__init__(MODULE, NAME, TopK.of_words((*operands, self._room, *arguments)), otherwise, threads)
+        super().__init__(MODULE, NAME, TopK.of_words((*operands, self._workspace, *arguments)), otherwise, threads)
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the outputs; of an input that lies otherwise (a picture's channels last), from a copy: sorting takes longer."""
+        """Write the outputs. An input that is not contiguous is copied, which takes less time than sorting."""
         super().__call__(np.ascontiguousarray(arrays[0]), *arrays[1:])
 
 
 @made_by("TopK")
 def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel over the task, for arrays of any shape."""
-    selection: _Selection = make_writer.selection  # type: ignore[attr-defined]
+    node: _TopKNode = make_writer.node  # type: ignore[attr-defined]
 
-    def call(x: HostArray, *k: HostArray | None) -> Any:
-        count = selection.count(k)
-        if not selection.takes(x, count):
+    def call(selected: Selection, x: HostArray, *k: HostArray | None) -> Any:
+        count = node.count(k)
+        if not node.takes(x, count):
+            selected.algorithm = TopKAlgorithm.SORT.value
             return NotImplemented
+        selected.algorithm = TopKAlgorithm.HEAP.value
         from ort_sdk_cpu.jit.task import task_function
 
         x = np.ascontiguousarray(x)
-        arguments, threads = selection.arguments(x, count)
+        arguments, threads = node.arguments(x, count)
         shape = list(x.shape)
-        shape[selection.axis] = count
-        values, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        room = np.empty(int(arguments[4]) * threads, np.uint8)
-        task_function(MODULE, NAME)(threads, TopK.of_words((x, values, places, room, *arguments)))
-        return values, places
+        shape[node.axis] = count
+        values, indices = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        workspace = np.empty(int(arguments[4]) * threads, np.uint8)
+        task_function(MODULE, NAME)(threads, TopK.of_words((x, values, indices, workspace, *arguments)))
+        return values, indices
 
-    return DirectlyBindable(kernel, make_writer, call)
+    return DirectlyBindable(kernel, make_writer, selecting_call(call))

@@ -1,4 +1,4 @@
-"""LogSoftmax, sums of powers and division by norms along rows of float32; running sums along any axis."""
+"""LogSoftmax, ReduceLogSumExp and LpNormalization along rows of float32; CumSum along any axis."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def _number(builder: Any, bits: Any) -> Any:
 
 @inner
 def _log(x: float) -> float:
-    """Logarithm of a number of at least 1, or what is no such number; to some units in the last place of float64."""
+    """Logarithm of a sum of powers, the largest of which is 1; others than finite numbers from 1 on are returned as they are."""
+    # Once for each row, and in float64, so that LogSoftmax is as exact as float32 can be: log(x) = e log 2 + log(m) for a
+    # mantissa near 1, and log(m) = 2 artanh((m - 1) / (m + 1)), whose series needs ten terms for all bits of float64.
     if not 1.0 <= x < np.inf:
         return x
     bits = _bits(x)
@@ -64,7 +66,7 @@ def _log(x: float) -> float:
 
 
 @inner
-def _largest(x: int, width: int) -> float:
+def _row_max(x: int, width: int) -> float:
     lowest = splat_f32(np.float32(-np.inf))
     largest = lowest
     for element in range(0, width, 16):
@@ -75,7 +77,7 @@ def _largest(x: int, width: int) -> float:
 
 @inner
 def _log_sum(x: int, width: int, largest: float) -> float:
-    """Logarithm of the sum of powers of what the largest number is more than each."""
+    """Logarithm of the sum of exp(x - largest)."""
     shift, total = splat_f32(largest), zero_f32()
     for element in range(0, width, 16):
         power = exp_of_negative(subtract(load_f32_first_or(x + element * 4, width - element, shift), shift))
@@ -86,11 +88,12 @@ def _log_sum(x: int, width: int, largest: float) -> float:
 
 @inner
 def _log_softmax_row(x: int, out: int, width: int) -> None:
-    largest = _largest(x, width)
-    shift, less = splat_f32(largest), splat_f32(np.float32(_log_sum(x, width, largest)))
+    # Shifted by the largest element, so that no power overflows, and one of them is 1.
+    largest = _row_max(x, width)
+    shift, log_sum = splat_f32(largest), splat_f32(np.float32(_log_sum(x, width, largest)))
     for element in range(0, width, 16):
         left = width - element
-        store_f32_first(out + element * 4, subtract(subtract(load_f32_first(x + element * 4, left), shift), less), left)
+        store_f32_first(out + element * 4, subtract(subtract(load_f32_first(x + element * 4, left), shift), log_sum), left)
 
 
 @task
@@ -117,7 +120,8 @@ def log_sum_exp(args: LogSumExp, thread: int, threads: int) -> None:
     width = args.width
     for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
         x = args.x + row * width * 4
-        largest = _largest(x, width)
+        largest = _row_max(x, width)
+        # Infinity less infinity is NaN, which the sum of powers would become.
         if np.isinf(largest):
             found = _infinite_sum(x, width, largest)
         else:
@@ -135,10 +139,10 @@ def lp_normalization(args: LpNormalization, thread: int, threads: int) -> None:
             value = load_f32_first(x + element * 4, width - element)
             total = add(total, absolute(value)) if p == 1 else fused_multiply_add(value, value, total)
         norm = reduce_add(total) if p == 1 else np.sqrt(reduce_add(total))
-        by = splat_f32(norm if norm != np.float32(0) else np.float32(1))
+        divisor = splat_f32(norm if norm != np.float32(0) else np.float32(1))
         for element in range(0, width, 16):
             left = width - element
-            store_f32_first(out + element * 4, divide(load_f32_first(x + element * 4, left), by), left)
+            store_f32_first(out + element * 4, divide(load_f32_first(x + element * 4, left), divisor), left)
 
 
 @inner
@@ -152,6 +156,7 @@ def _offset(args: CumSumFloat | CumSumInt64, unit: int, index: int, itemsize: in
 @task
 def cum_sum_f32(args: CumSumFloat, thread: int, threads: int) -> None:
     """CumSum of float32: each thread has a range of vectors of 16 neighbours, or of rows where sums run along the last axis."""
+    # In the order of the axis: a parallel scan would add in another order, and round otherwise than the shared set.
     size, inner, exclusive = args.size, args.inner, args.is_exclusive
     vectors = (inner + 15) // 16
     units = args.outer * vectors

@@ -1,4 +1,7 @@
-"""Softmax and normalizations along rows of float32, and of pictures' channels."""
+"""Softmax and normalizations along rows of float32, and of channels.
+
+A row stays in the first cache from pass to pass, or at least in the second: so passes cost little beside reading it once.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,13 @@ _ONE = np.float32(1)
 
 
 @inner
-def _largest(x: int, width: int) -> Any:
+def _row_max(x: int, width: int) -> Any:
     lowest = splat_f32(_LOWEST)
+    # Two accumulators, so that one comparison does not wait for the one before.
     first, second = lowest, lowest
     whole = width // 32 * 32
-    for place in range(0, whole * 4, 128):
-        first, second = maximum(load_f32(x + place), first), maximum(load_f32(x + place + 64), second)
+    for offset in range(0, whole * 4, 128):
+        first, second = maximum(load_f32(x + offset), first), maximum(load_f32(x + offset + 64), second)
     for element in range(whole, width, 16):
         first = maximum(load_f32_first_or(x + element * 4, width - element, lowest), first)
     return reduce_max(maximum(first, second))
@@ -55,22 +59,23 @@ def _largest(x: int, width: int) -> Any:
 
 @inner
 def softmax_row(x: int, out: int, width: int) -> None:
-    """Softmax of ``width`` numbers at x, which may be out."""
-    shift, total, whole = splat_f32(_largest(x, width)), zero_f32(), width // 16 * 64
-    for place in range(0, whole, 64):
-        power = exp_of_negative(subtract(load_f32(x + place), shift))
+    """Softmax of ``width`` elements at x, which may be ``out``."""
+    # Three passes: the largest element, by which all are shifted so that no power overflows; powers and their sum; quotients.
+    shift, total, whole = splat_f32(_row_max(x, width)), zero_f32(), width // 16 * 64
+    for offset in range(0, whole, 64):
+        power = exp_of_negative(subtract(load_f32(x + offset), shift))
         total = add(total, power)
-        store_f32(out + place, power)
-    rest = width % 16
-    if rest:
-        power = exp_of_negative(subtract(load_f32_first_or(x + whole, rest, shift), shift))
-        total = add(total, first_lanes(power, rest))
-        store_f32_first(out + whole, power, rest)
+        store_f32(out + offset, power)
+    left = width % 16
+    if left:
+        power = exp_of_negative(subtract(load_f32_first_or(x + whole, left, shift), shift))
+        total = add(total, first_lanes(power, left))
+        store_f32_first(out + whole, power, left)
     factor = splat_f32(_ONE / reduce_add(total))
-    for place in range(0, whole, 64):
-        store_f32(out + place, multiply(load_f32(out + place), factor))
-    if rest:
-        store_f32_first(out + whole, multiply(load_f32_first(out + whole, rest), factor), rest)
+    for offset in range(0, whole, 64):
+        store_f32(out + offset, multiply(load_f32(out + offset), factor))
+    if left:
+        store_f32_first(out + whole, multiply(load_f32_first(out + whole, left), factor), left)
 
 
 @task
@@ -83,11 +88,12 @@ def softmax(args: Softmax, thread: int, threads: int) -> None:
 
 @inner
 def _sum(x: int, width: int) -> Any:
+    # Four accumulators hide the latency of an addition, and make the error of a sum smaller.
     first, second, third, fourth = zero_f32(), zero_f32(), zero_f32(), zero_f32()
     whole = width // 64 * 64
-    for place in range(0, whole * 4, 256):
-        first, second = add(first, load_f32(x + place)), add(second, load_f32(x + place + 64))
-        third, fourth = add(third, load_f32(x + place + 128)), add(fourth, load_f32(x + place + 192))
+    for offset in range(0, whole * 4, 256):
+        first, second = add(first, load_f32(x + offset)), add(second, load_f32(x + offset + 64))
+        third, fourth = add(third, load_f32(x + offset + 128)), add(fourth, load_f32(x + offset + 192))
     for element in range(whole, width, 16):
         first = add(first, load_f32_first(x + element * 4, width - element))
     return reduce_add(add(add(first, second), add(third, fourth)))
@@ -99,8 +105,8 @@ def _sum_of_squares(x: int, width: int, mean: float) -> Any:
     shift = splat_f32(mean)
     first, second = zero_f32(), zero_f32()
     whole = width // 32 * 32
-    for place in range(0, whole * 4, 128):
-        here, there = subtract(load_f32(x + place), shift), subtract(load_f32(x + place + 64), shift)
+    for offset in range(0, whole * 4, 128):
+        here, there = subtract(load_f32(x + offset), shift), subtract(load_f32(x + offset + 64), shift)
         first, second = fused_multiply_add(here, here, first), fused_multiply_add(there, there, second)
     for element in range(whole, width, 16):
         here = subtract(load_f32_first_or(x + element * 4, width - element, shift), shift)
@@ -110,30 +116,30 @@ def _sum_of_squares(x: int, width: int, mean: float) -> Any:
 
 @inner
 def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
-    """X + skip + bias, where there is one."""
+    """X + skip + bias, if there is a bias."""
     whole = width // 16 * 64
-    for place in range(0, whole, 64):
-        value = add(load_f32(x + place), load_f32(skip + place))
-        store_f32(total + place, add(value, load_f32(bias + place)) if bias else value)
-    rest = width % 16
-    if rest:
-        value = add(load_f32_first(x + whole, rest), load_f32_first(skip + whole, rest))
-        store_f32_first(total + whole, add(value, load_f32_first(bias + whole, rest)) if bias else value, rest)
+    for offset in range(0, whole, 64):
+        value = add(load_f32(x + offset), load_f32(skip + offset))
+        store_f32(total + offset, add(value, load_f32(bias + offset)) if bias else value)
+    left = width % 16
+    if left:
+        value = add(load_f32_first(x + whole, left), load_f32_first(skip + whole, left))
+        store_f32_first(total + whole, add(value, load_f32_first(bias + whole, left)) if bias else value, left)
 
 
 @inner
 def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int, shift: int) -> None:
     """(x - mean) * factor * scale + shift."""
     means, factors, whole = splat_f32(mean), splat_f32(factor), width // 16 * 64
-    for place in range(0, whole, 64):
-        value = multiply(subtract(load_f32(x + place), means), factors)
-        other = load_f32(shift + place) if shift else zero_f32()
-        store_f32(out + place, fused_multiply_add(value, load_f32(scale + place), other))
-    rest = width % 16
-    if rest:
-        value = multiply(subtract(load_f32_first(x + whole, rest), means), factors)
-        other = load_f32_first(shift + whole, rest) if shift else zero_f32()
-        store_f32_first(out + whole, fused_multiply_add(value, load_f32_first(scale + whole, rest), other), rest)
+    for offset in range(0, whole, 64):
+        value = multiply(subtract(load_f32(x + offset), means), factors)
+        other = load_f32(shift + offset) if shift else zero_f32()
+        store_f32(out + offset, fused_multiply_add(value, load_f32(scale + offset), other))
+    left = width % 16
+    if left:
+        value = multiply(subtract(load_f32_first(x + whole, left), means), factors)
+        other = load_f32_first(shift + whole, left) if shift else zero_f32()
+        store_f32_first(out + whole, fused_multiply_add(value, load_f32_first(scale + whole, left), other), left)
 
 
 @inner
@@ -166,17 +172,17 @@ def rms_normalization(args: Normalization, thread: int, threads: int) -> None:
 @inner
 def _shifted_and_scaled(x: int, out: int, width: int, mean: Any, factor: Any, shift: Any) -> None:
     """(x - mean) * factor + shift."""
-    whole, rest = width // 16 * 64, width % 16
-    for place in range(0, whole, 64):
-        store_f32(out + place, fused_multiply_add(subtract(load_f32(x + place), mean), factor, shift))
-    if rest:
-        value = subtract(load_f32_first(x + whole, rest), mean)
-        store_f32_first(out + whole, fused_multiply_add(value, factor, shift), rest)
+    whole, left = width // 16 * 64, width % 16
+    for offset in range(0, whole, 64):
+        store_f32(out + offset, fused_multiply_add(subtract(load_f32(x + offset), mean), factor, shift))
+    if left:
+        value = subtract(load_f32_first(x + whole, left), mean)
+        store_f32_first(out + whole, fused_multiply_add(value, factor, shift), left)
 
 
 @task
 def instance_normalization_nchw(args: InstanceNormalization, thread: int, threads: int) -> None:
-    """InstanceNormalization of NCHW: each thread has a range of channels of samples."""
+    """InstanceNormalization of NCHW (Ulyanov et al. 2016): each thread has a range of channels of samples."""
     width = args.pixels
     rows = args.samples * args.channels
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
@@ -208,11 +214,12 @@ def _normalize_vector(args: InstanceNormalization, x: int, out: int, channel: in
     """All pixels of up to 16 channels."""
     pixels, step = args.pixels, args.channels * 4
     count, total, squares = splat_f32(np.float32(pixels)), zero_f32(), zero_f32()
-    for place in range(x, x + pixels * step, step):
-        total = add(total, load_f32_first(place, left))
+    # Lanes are channels: nothing is added across lanes, and each channel's sum is in the order of its pixels.
+    for pixel in range(x, x + pixels * step, step):
+        total = add(total, load_f32_first(pixel, left))
     mean = divide(total, count)
-    for place in range(x, x + pixels * step, step):
-        difference = subtract(load_f32_first(place, left), mean)
+    for pixel in range(x, x + pixels * step, step):
+        difference = subtract(load_f32_first(pixel, left), mean)
         squares = fused_multiply_add(difference, difference, squares)
     root = square_root(add(divide(squares, count), splat_f32(args.epsilon)))
     factor = divide(load_f32_first(args.scale + channel * 4, left), root)

@@ -1,4 +1,4 @@
-"""Softmax of float32 along an axis that others follow: sixteen columns at a time."""
+"""Softmax of float32 along an axis that others follow: sixteen neighbours of each element at a time, as the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ __all__ = ["softmax_axis"]
 
 
 @inner
-def _columns(x: int, x_step: int, out: int, out_step: int, size: int, left: int) -> None:
+def _columns(x: int, x_stride: int, out: int, out_stride: int, size: int, left: int) -> None:
+    # As for rows: shifted by the largest element, powers and their sum, quotients; but nothing crosses lanes.
     largest = splat_f32(np.float32(-np.inf))
     for index in range(size):
-        largest = maximum(load_f32_first(x + index * x_step, left), largest)
+        largest = maximum(load_f32_first(x + index * x_stride, left), largest)
     total = zero_f32()
     for index in range(size):
-        power = exp_of_negative(subtract(load_f32_first(x + index * x_step, left), largest))
+        power = exp_of_negative(subtract(load_f32_first(x + index * x_stride, left), largest))
         total = add(total, power)
-        store_f32_first(out + index * out_step, power, left)
+        store_f32_first(out + index * out_stride, power, left)
     factor = divide(splat_f32(np.float32(1)), total)
     for index in range(size):
-        place = out + index * out_step
-        store_f32_first(place, multiply(load_f32_first(place, left), factor), left)
+        power = load_f32_first(out + index * out_stride, left)
+        store_f32_first(out + index * out_stride, multiply(power, factor), left)
 
 
 @task
