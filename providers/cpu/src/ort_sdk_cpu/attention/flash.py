@@ -75,11 +75,11 @@ class AttentionTask:
         arguments = FlashAttention.of([ABSENT] * 4, shape.words, (workspace, thread_bytes))
         self.call = TaskCall(MODULE, "flash_attention", arguments, threads)
 
-    def prepare(self, parts: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
+    def prepare(self, operands: Sequence[HostArray], bias: HostArray | None, mask: HostArray | None, out: HostArray) -> bool:
         """Point at arrays, which are not kept.
 
         Args:
-            parts: query, key and value: (batch, sequence, heads * size), or (batch, heads, sequence, size).
+            operands: query, key and value: (batch, sequence, heads * size), or (batch, heads, sequence, size).
             bias: what is added to those that are not split into heads, one after the other; that of keys changes nothing and is
                 left out.
             mask: numbers added to the scores, which it broadcasts against.
@@ -88,18 +88,18 @@ class AttentionTask:
         Returns:
             False if the elements of some array's rows do not follow each other.
         """
-        if any(array.strides[-1] != array.itemsize and array.shape[-1] > 1 for array in (*parts, out)):
+        if any(array.strides[-1] != array.itemsize and array.shape[-1] > 1 for array in (*operands, out)):
             return False
         heads, call = self._shape.heads, self.call
         fields = (FlashAttention.q, FlashAttention.k, FlashAttention.v, FlashAttention.out)
-        for field, array in zip(fields, (*parts, out), strict=True):
+        for field, array in zip(fields, (*operands, out), strict=True):
             _, *strides = strided_heads(array, heads)
             for position, stride in zip((field.batch_stride, field.head_stride, field.row_stride), strides, strict=True):
                 call.set(position, stride)
             call.point(field.base, array)
         self._prepare_mask(mask)
         call.point(FlashAttention.q_bias, bias)
-        is_split = parts[2].ndim == 4
+        is_split = operands[2].ndim == 4
         call.point(FlashAttention.v_bias, None if bias is None or is_split else bias[2 * heads * self._shape.size :])
         return True
 

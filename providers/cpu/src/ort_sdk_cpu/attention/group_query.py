@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,30 +27,33 @@ from .decode import FLOAT16, CachedAttention, Rotary, has_contiguous_rows, reads
 from .operators import is_score_bias
 from .select import attends_few
 
+if TYPE_CHECKING:
+    from ort_sdk_cpu.jit.task import TaskCall
+
 __all__ = ["cache_positions_array", "cache_positions_of"]
 
 UNSUPPORTED_INPUTS = (12, 13)
 """Scales of a quantized cache."""
 PAST, PRESENT = (3, 4), (1, 2)
-LASTS, LONGEST, ROWS = 5, 6, 9
-INTEGER_INPUTS = (LASTS, LONGEST, ROWS)
+LAST_POSITIONS, LONGEST, ROWS = 5, 6, 9
+INTEGER_INPUTS = (LAST_POSITIONS, LONGEST, ROWS)
 NORMS = (14, 15)
 """Weights of normalizations of queries and keys."""
 INPUTS = 12
-PARTS = 3
+OUTPUTS = 3
 CACHE_AXES = 4
 
 _FLOAT = np.dtype(np.float32)
-_TYPES: dict[int, np.dtype[Any]] = {LASTS: np.dtype(np.int32), LONGEST: np.dtype(np.int32), ROWS: np.dtype(np.int64)}
+_TYPES: dict[int, np.dtype[Any]] = {LAST_POSITIONS: np.dtype(np.int32), LONGEST: np.dtype(np.int32), ROWS: np.dtype(np.int64)}
 
 
 @computed_by("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Any float32 node, with a cache of float32 or float16, that keeps all tokens in its cache and asks for no scores."""
-    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:PARTS]]
+    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:OUTPUTS]]
     types = {None if argument is None else argument.element_type for argument in caches} - {None}
     others = [argument for index, argument in enumerate(info.inputs) if index not in (*PAST, *INTEGER_INPUTS)]
-    has_more = len(info.outputs) > PARTS or any(map(info.has_input, UNSUPPORTED_INPUTS))
+    has_more = len(info.outputs) > OUTPUTS or any(map(info.has_input, UNSUPPORTED_INPUTS))
     if has_more or info.attribute("sliding_window_cache", 0) or not takes_float32((*others, *info.outputs[:1])):
         return None
     is_half = types == {TensorElementType.FLOAT16} and reads_float16()
@@ -141,9 +144,9 @@ class _GroupQueryAttention:
         given = self._normalized(query, key, value, q_norm, k_norm)
         if given is None:
             return NotImplemented
-        goes_through_floats = self._cache_type == FLOAT16 and not self._are_few(given)
-        widened = _WidenedCache.of(state, given, self._settings) if goes_through_floats else None
-        if goes_through_floats and widened is None:
+        is_widened = self._cache_type == FLOAT16 and not self._decodes(given)
+        widened = _WidenedCache.of(state, given, self._settings) if is_widened else None
+        if is_widened and widened is None:
             return NotImplemented
         cached = self._cached(given, state, rotation, (attention_bias, head_sink))
         if cached is None:
@@ -156,8 +159,6 @@ class _GroupQueryAttention:
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot], fallback: Callable[[], Any]) -> Any:
         """A call of tasks on slots, for a longest sequence that is known; None for what tasks do not take."""
-        from ort_sdk_cpu.jit.task import TaskCall
-
         from .decode_bound import BoundTasks, NodeTasks, Placeholders, cache_slots
 
         if not inputs[LONGEST].is_constant or self._norms is not None:
@@ -166,28 +167,34 @@ class _GroupQueryAttention:
         types = _TYPES | dict.fromkeys(PAST, self._cache_type)
         given = [placeholders.array(slot, types.get(index, _FLOAT)) for index, slot in enumerate(inputs)]
         padded: list[Any] = [*given, *[None] * (INPUTS - len(given))]
-        query, key, value, past_key, past_value, lasts, _, *more = padded[:INPUTS]
-        if query is None or lasts is None or lasts.size != len(query) or not longest or not lasts.flags.c_contiguous:
+        query, key, value, past_key, past_value, last_positions, _, *more = padded[:INPUTS]
+        if query is None or not query.shape[1] or not longest or not _are_last_positions(last_positions, len(query)):
             return None
-        past_rows = 0 if past_key is None else past_key.shape[2]
         state = _State(past_key, past_value, placeholders.own((len(query), 3), np.dtype(np.int64)), longest, longest)
         state.cache_type = self._cache_type
-        results = zip((*outputs, None, None)[:PARTS], (_FLOAT, self._cache_type, self._cache_type), strict=True)
+        results = zip((*outputs, None, None)[:OUTPUTS], (_FLOAT, self._cache_type, self._cache_type), strict=True)
         state.out, state.keys, state.values = [placeholders.array(slot, dtype) for slot, dtype in results]
-        if self._cache_type == FLOAT16 and not self._are_few((query, key, value)):
+        if self._cache_type == FLOAT16 and not self._decodes((query, key, value)):
             return None
         cached = self._cached((query, key, value), state, more[:3], more[3:], are_known=False)
-        if cached is None or not query.shape[1]:
+        if cached is None:
             return None
-        sizes = (len(query), query.shape[1], longest, past_rows, int(self._settings.causal))
-        checks = [TaskCall(LENGTHS, "cache_positions", CachePositions(0, lasts, *sizes, state.cache_positions))]
-        if cached.rotary is not None and cached.rotary.rows is not None:
-            rows = cached.rotary.rows
-            table = IndexCheck(0, rows, rows.size, cached.rotary.cos.shape[0])
+        tasks = NodeTasks(self._checks(query.shape, last_positions, state, cached.rotary), attention=cached)
+        bound = BoundTasks(tasks, placeholders, fallback, cache_slots(inputs, outputs, self.in_place))
+        self.algorithm = cached.algorithm
+        return bound
+
+    def _checks(self, query: tuple[int, ...], last_positions: HostArray, state: _State, rotary: Rotary | None) -> list[TaskCall]:
+        """Tasks that make cache positions and look at indices, which tell where these contradict each other."""
+        from ort_sdk_cpu.jit.task import TaskCall
+
+        past_rows = 0 if state.past_key is None else state.past_key.shape[2]
+        sizes = (query[0], query[1], state.longest, past_rows, int(self._settings.causal))
+        checks = [TaskCall(LENGTHS, "cache_positions", CachePositions(0, last_positions, *sizes, state.cache_positions))]
+        if rotary is not None and rotary.rows is not None:
+            table = IndexCheck(0, rotary.rows, rotary.rows.size, rotary.cos.shape[0])
             checks.append(TaskCall(LENGTHS, "check_indices", table))
-        return BoundTasks(
-            NodeTasks(checks, attention=cached), placeholders, fallback, cache_slots(inputs, outputs, self.in_place)
-        )
+        return checks
 
     def _normalized(
         self,
@@ -200,25 +207,25 @@ class _GroupQueryAttention:
         """Query, key and value with normalized heads; None if something does not fit."""
         if self._norms is None:
             return query, key, value
-        parts = self._parts(query, key, value)
-        if parts is None or any(len(part.shape) != 3 for part in parts):
+        operands = self._operands(query, key, value)
+        if operands is None or any(len(part.shape) != 3 for part in operands):
             return None
-        q, k = self._norms(parts[0], q_norm), self._norms(parts[1], k_norm)
-        size = parts[0].shape[2] // self._settings.heads
+        q, k = self._norms(operands[0], q_norm), self._norms(operands[1], k_norm)
+        size = operands[0].shape[2] // self._settings.heads
         fits = all(weight is None or weight.shape == (size,) for weight in (q_norm, k_norm))
-        return None if q is None or k is None or not fits else (q, k, parts[2])
+        return None if q is None or k is None or not fits else (q, k, operands[2])
 
-    def _are_few(self, given: Sequence[HostArray | None]) -> bool:
+    def _decodes(self, given: Sequence[HostArray | None]) -> bool:
         """Whether all is attended as the cache is filled."""
         query, key, value = given
-        parts = None if query is None else self._parts(query, key, value)
-        if parts is None:
+        operands = None if query is None else self._operands(query, key, value)
+        if operands is None:
             return False
         heads, key_heads = self._settings.heads, self._settings.key_heads
-        size = parts[0].shape[2] // heads
-        return attends_few(heads // key_heads * parts[0].shape[1], size, size)
+        size = operands[0].shape[2] // heads
+        return attends_few(heads // key_heads * operands[0].shape[1], size, size)
 
-    def _parts(self, query: HostArray, key: HostArray | None, value: HostArray | None) -> tuple[HostArray, ...] | None:
+    def _operands(self, query: HostArray, key: HostArray | None, value: HostArray | None) -> tuple[HostArray, ...] | None:
         """Queries, keys and values; None if they do not belong together."""
         heads, key_heads = self._settings.heads, self._settings.key_heads
         if query.ndim != 3 or heads % key_heads:
@@ -259,10 +266,10 @@ class _GroupQueryAttention:
             are_known: whether the rows are known.
         """
         settings, query = self._settings, given[0]
-        parts = None if query is None else self._parts(query, given[1], given[2])
-        if query is None or parts is None or not _is_cache(state, query.shape[0], settings.key_heads, parts):
+        operands = None if query is None else self._operands(query, given[1], given[2])
+        if query is None or operands is None or not _is_cache(state, query.shape[0], settings.key_heads, operands):
             return None
-        (batch, length, width), (bias, sinks) = parts[0].shape, added
+        (batch, length, width), (bias, sinks) = operands[0].shape, added
         size = width // settings.heads
         rotary = self._rotary(rotation, (batch, length), size, are_known=are_known)
         if settings.smooth and sinks is None:
@@ -276,14 +283,14 @@ class _GroupQueryAttention:
             heads=settings.heads,
             key_heads=settings.key_heads,
             scale=settings.scale or 1 / math.sqrt(size),
-            q=parts[0],
+            q=operands[0],
             keys=self._new_cache(cache, state) if state.keys is None else state.keys,
             values=self._new_cache(cache, state) if state.values is None else state.values,
             out=empty((batch, length, width)) if state.out is None else state.out,
             cache_positions=state.cache_positions,
             max_keys=state.max_keys,
-            k=parts[1],
-            v=parts[2],
+            k=operands[1],
+            v=operands[2],
             past_key=state.past_key,
             past_value=state.past_value,
             mask=bias,
@@ -378,17 +385,22 @@ class _WidenedCache:
         return target
 
 
+def _are_last_positions(given: HostArray | None, batch: int) -> bool:
+    """Whether an array has a last position for each sequence, as a task reads them."""
+    return given is not None and given.size == batch and given.flags.c_contiguous
+
+
 def _is_cache_of(state: _State, batch: int, heads: int, size: int) -> bool:
     """Whether past keys and values, if there are any, are of these sizes."""
     pasts = [past for past in (state.past_key, state.past_value) if past is not None]
     return all(past.dtype == state.cache_type and past.shape == (batch, heads, pasts[0].shape[2], size) for past in pasts)
 
 
-def _is_cache(state: _State, batch: int, heads: int, parts: Sequence[HostArray]) -> bool:
+def _is_cache(state: _State, batch: int, heads: int, operands: Sequence[HostArray]) -> bool:
     past_key, past_value = state.past_key, state.past_value
     if past_key is None or past_value is None:
         return past_key is past_value
-    size = parts[1].shape[2] // heads
+    size = operands[1].shape[2] // heads
     if past_key.dtype != state.cache_type or past_value.dtype != state.cache_type:
         return False
     is_shaped = past_key.ndim == 4 and past_key.shape == past_value.shape == (batch, heads, past_key.shape[2], size)

@@ -116,7 +116,7 @@ class _OverFeeds(BindableKernel):
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, moving: MultiHead) -> None:
         super().__init__(kernel, make_writer)
-        self._moving = moving
+        self._moving, self._selectors = moving, (moving, *self._selectors)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any]:
         """As for its base."""
@@ -232,13 +232,13 @@ class _Attention:
             np.add(total, array, out=total)
         return total
 
-    def projected(self, parts: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
+    def projected(self, operands: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
         """Query, keys and values as (batch, heads, sequence, size): views, or with their bias in working memory.
 
         What is split into heads already has no bias.
         """
         found, start = [], 0
-        for name, part in zip(("query", "key", "value"), parts, strict=True):
+        for name, part in zip(("query", "key", "value"), operands, strict=True):
             by_head = part if part.ndim == 4 else part.reshape(*part.shape[:2], self.heads, -1).transpose(0, 2, 1, 3)
             if bias is not None and part.ndim == 3:
                 size = by_head.shape[3]
@@ -248,9 +248,9 @@ class _Attention:
             found.append(by_head)
         return found
 
-    def attend(self, parts: Sequence[HostArray], biases: Sequence[HostArray], out: HostArray) -> None:
+    def attend(self, operands: Sequence[HostArray], biases: Sequence[HostArray], out: HostArray) -> None:
         """softmax(scale * q k^T + biases) v, into (batch, sequence, heads * size)."""
-        query, key, value = parts
+        query, key, value = operands
         target = out.reshape(self.batch, self.length, self.heads, -1).transpose(0, 2, 1, 3)
         shape = (self.batch, self.heads, self.length, self.keys)
         added = [np.broadcast_to(bias, shape) for bias in biases]

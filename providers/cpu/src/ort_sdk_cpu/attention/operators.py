@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
-PARTS = 3
+OUTPUTS = 3
 """Outputs: the result, and a cache's keys and values."""
 SPLIT_RANK = 4
 """Rank of keys (batch, heads, keys, size)."""
@@ -175,12 +175,12 @@ def _by_head(array: HostArray, heads: int) -> tuple[int, ...] | None:
 @computed_by("Attention")
 def attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32, with a cache of float32 or float16, that asks for no scores."""
-    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:PARTS]]
+    caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:OUTPUTS]]
     types = {argument.element_type for argument in caches if argument is not None}
     floats = [argument for index, argument in enumerate(info.inputs) if index not in {MASK, VALID_KEYS, *PAST}]
     is_half = types == {TensorElementType.FLOAT16} and reads_float16()
     if (
-        info.wants_output(PARTS)
+        info.wants_output(OUTPUTS)
         or not takes_float32((*floats, *info.outputs[:1]))
         or not (is_half or types <= {TensorElementType.FLOAT})
     ):
@@ -215,39 +215,39 @@ class _Attention:
         valid_keys: HostArray | None = None,
     ) -> Any:
         """The node's outputs."""
-        parts = self._parts(q, k, v, past_key, past_value)
-        if self._cache_type == FLOAT or self._are_few(parts):
-            return self._computed(parts, mask, valid_keys, self._cache_type)
+        operands = self._operands(q, k, v, past_key, past_value)
+        if self._cache_type == FLOAT or self._decodes(operands):
+            return self._computed(operands, mask, valid_keys, self._cache_type)
         wide = [None if past is None else past.astype(FLOAT) for past in (past_key, past_value)]
-        results = self._computed(self._parts(q, k, v, *wide), mask, valid_keys, FLOAT)
+        results = self._computed(self._operands(q, k, v, *wide), mask, valid_keys, FLOAT)
         if results is NotImplemented or not self._has_present:
             return results
         out, keys, values, _ = results
         with np.errstate(over="ignore"):
             return out, keys.astype(FLOAT16), values.astype(FLOAT16), None
 
-    def _are_few(self, parts: AttentionOperands) -> bool:
+    def _decodes(self, operands: AttentionOperands) -> bool:
         """Whether all is attended as the cache is filled."""
-        if not parts.fit():
+        if not operands.fit():
             return False
         sizes = [
             x.shape[3] if x.ndim == 4 else x.shape[2] // heads
-            for x, heads in ((parts.q, parts.heads), (parts.v, parts.key_heads))
+            for x, heads in ((operands.q, operands.heads), (operands.v, operands.key_heads))
         ]
-        return attends_few(parts.heads // parts.key_heads * parts.length, *sizes)
+        return attends_few(operands.heads // operands.key_heads * operands.length, *sizes)
 
     def _computed(
-        self, parts: AttentionOperands, mask: HostArray | None, valid_keys: HostArray | None, cache_type: np.dtype[Any]
+        self, operands: AttentionOperands, mask: HostArray | None, valid_keys: HostArray | None, cache_type: np.dtype[Any]
     ) -> Any:
         """The node's outputs."""
-        cached = self._cached(parts, mask, Results(self._results, cache_type=cache_type))
+        cached = self._cached(operands, mask, Results(self._results, cache_type=cache_type))
         if cached is None:
             return NotImplemented
         if valid_keys is not None:
-            if valid_keys.shape != (parts.batch,) or valid_keys.min() < 0 or valid_keys.max() > parts.keys:
+            if valid_keys.shape != (operands.batch,) or valid_keys.min() < 0 or valid_keys.max() > operands.keys:
                 return NotImplemented
-            first = [parts.past or valid - parts.length for valid in valid_keys.tolist()]
-            rows = [(parts.past, position, valid) for position, valid in zip(first, valid_keys.tolist(), strict=True)]
+            first = [operands.past or valid - operands.length for valid in valid_keys.tolist()]
+            rows = [(operands.past, position, valid) for position, valid in zip(first, valid_keys.tolist(), strict=True)]
             cached.cache_positions = np.array(rows, np.int64)
         if mask is not None and mask.dtype == np.bool_:
             cached.mask = np.where(mask, np.float32(0), np.float32(-np.inf))
@@ -270,27 +270,35 @@ class _Attention:
             mask = np.where(mask, np.float32(0), np.float32(-np.inf))
         if q is None or k is None or v is None:
             return None
-        parts = self._parts(q, k, v, past_key, past_value)
-        if self._cache_type == FLOAT16 and not self._are_few(parts):
+        operands = self._operands(q, k, v, past_key, past_value)
+        if self._cache_type == FLOAT16 and not self._decodes(operands):
             return None
-        made = [placeholders.array(slot, self._cache_type if index else FLOAT) for index, slot in enumerate(outputs[:PARTS])]
-        cached = self._cached(parts, mask, Results(self._results, *made, cache_type=self._cache_type))
-        return None if cached is None else BoundTasks(NodeTasks(attention=cached), placeholders, fallback)
+        made = [placeholders.array(slot, self._cache_type if index else FLOAT) for index, slot in enumerate(outputs[:OUTPUTS])]
+        cached = self._cached(operands, mask, Results(self._results, *made, cache_type=self._cache_type))
+        if cached is None:
+            return None
+        bound = BoundTasks(NodeTasks(attention=cached), placeholders, fallback)
+        self.algorithm = cached.algorithm
+        return bound
 
-    def _parts(
+    def _operands(
         self, q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None
     ) -> AttentionOperands:
         heads, key_heads = (x.shape[1] if x.ndim == 4 else own for x, own in ((q, self._heads), (k, self._key_heads)))
         return AttentionOperands(q, k, v, heads, key_heads, past_key, past_value)
 
-    def _cached(self, parts: AttentionOperands, mask: HostArray | None, results: Results) -> CachedAttention | None:
+    def _cached(self, operands: AttentionOperands, mask: HostArray | None, results: Results) -> CachedAttention | None:
         """What is to be computed; None for arrays that tasks do not take."""
-        if not parts.q.ndim == parts.k.ndim == parts.v.ndim or not parts.fit() or not broadcasts_to(mask, parts.scores):
+        if (
+            not operands.q.ndim == operands.k.ndim == operands.v.ndim
+            or not operands.fit()
+            or not broadcasts_to(mask, operands.scores)
+        ):
             return None
-        if not parts.length or not parts.keys:
+        if not operands.length or not operands.keys:
             return None
-        has_cache = self._has_present or parts.past_key is not None
-        cached = parts.attention(results, has_cache=has_cache, scale=self._scale)
+        has_cache = self._has_present or operands.past_key is not None
+        cached = operands.attention(results, has_cache=has_cache, scale=self._scale)
         cached.left, cached.right, cached.softcap, cached.mask = self._left, self._right, self._softcap, mask
         return cached
 
@@ -320,7 +328,7 @@ def multi_head_over_cache(info: KernelInfo) -> Callable[..., Any] | None:
 def multi_head(info: KernelInfo) -> MultiHead | None:
     """The same as an object."""
     floats = [argument for index, argument in enumerate(info.inputs) if index not in INTEGER_INPUTS]
-    return None if info.wants_output(PARTS) or not takes_float32(floats) else MultiHead(info)
+    return None if info.wants_output(OUTPUTS) or not takes_float32(floats) else MultiHead(info)
 
 
 class MultiHead:
@@ -370,7 +378,7 @@ class MultiHead:
         given = [
             placeholders.array(slot, INT if index == KEY_MASK else FLOAT) for index, slot in enumerate(padded[: PAST_VALUE + 1])
         ]
-        made, mask = [placeholders.array(slot) for slot in outputs[:PARTS]], given.pop(KEY_MASK)
+        made, mask = [placeholders.array(slot) for slot in outputs[:OUTPUTS]], given.pop(KEY_MASK)
         cached = self._cached(given, Results(self._results, *made), has_mask=mask is not None)
         if cached is None:
             return None
@@ -380,7 +388,9 @@ class MultiHead:
             if found is NotImplemented:
                 return None
             cached.mask = found
-        return BoundTasks(tasks, placeholders, fallback)
+        bound = BoundTasks(tasks, placeholders, fallback)
+        self.algorithm = cached.algorithm
+        return bound
 
     def _bound_mask(
         self, mask: HostArray, cached: CachedAttention, placeholders: Placeholders, tasks: NodeTasks, *, is_known: bool
@@ -413,21 +423,24 @@ class MultiHead:
             return None
         if key.ndim == SPLIT_RANK and key.shape != value.shape:
             return None
-        parts = AttentionOperands(query, key, value, self._heads, self._heads, past_key, past_value)
-        if not parts.fit() or not parts.length or not parts.keys:
+        operands = AttentionOperands(query, key, value, self._heads, self._heads, past_key, past_value)
+        if not operands.fit() or not operands.length or not operands.keys:
             return None
-        if added is not None and not is_score_bias(added.shape, parts.scores):
+        if added is not None and not is_score_bias(added.shape, operands.scores):
             return None
-        if self._is_causal and has_mask and parts.length > 1:
+        if self._is_causal and has_mask and operands.length > 1:
             # Where all keys of a query are hidden, weights follow from how scores are rounded beside the filter value: only the
             # shared set's order of operations gives the same.
             return None
-        cached = parts.attention(results, has_cache=self._outputs > 1 or past_key is not None, scale=self._scale)
+        cached = operands.attention(results, has_cache=self._outputs > 1 or past_key is not None, scale=self._scale)
         if bias is not None and (bias.shape != (query.shape[2] * 2 + cached.out.shape[2],) or not has_contiguous_rows(bias)):
             return None
         cached.mask, cached.bias, cached.has_query_bias_only = added, bias, key.ndim == 4
         if self._is_causal:
-            cached.cache_positions, cached.right = common_cache_positions(parts.batch, parts.past, parts.past, parts.keys), 0
+            cached.cache_positions, cached.right = (
+                common_cache_positions(operands.batch, operands.past, operands.past, operands.keys),
+                0,
+            )
         return cached
 
 
