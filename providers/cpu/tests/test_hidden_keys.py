@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from ort_sdk_cpu.attention.arguments.flash import MODULE, FlashAttention, thread_workspace_bytes
+from ort_sdk_cpu.attention.arguments.operands import strided_heads
 from ort_sdk_cpu.attention.flash import AttentionShape, AttentionTask
+from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
@@ -77,3 +80,18 @@ def test_hidden_numbers_that_are_none(position):
     given = arrays(1, 16, 64, 32, 32)
     given[position][0, 60, 3] = np.nan
     assert np.isnan(attended(*given, behind(64, 40), 1)).any()
+
+
+def test_no_more_keys_are_read_than_there_are():
+    heads, length, keys, size = 2, 3, 5, 16
+    q, k, v = (random(1, rows, heads * size, seed=seed) for seed, rows in enumerate((length, keys, keys)))
+    workspace, results = np.empty(thread_workspace_bytes(size, size), np.uint8), []
+    for count in (keys, 1 << 40):
+        out, positions = np.empty_like(q), np.array([(0, 0, count)], np.int64)
+        operands = [strided_heads(array, heads) for array in (q, k, v, out)]
+        sizes = (1, heads, length, keys, size, size, 0.25)
+        visible = (1, positions, -1, -1, None, 0.0)
+        arguments = FlashAttention.of(operands, sizes, (workspace, workspace.nbytes), visible=visible)
+        TaskCall(MODULE, "flash_attention", arguments).run()
+        results.append(out)
+    np.testing.assert_array_equal(*results)

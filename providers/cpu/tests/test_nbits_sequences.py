@@ -37,7 +37,7 @@ THREADS = (1, 2)
 def _fuse_at_once(monkeypatch):
     monkeypatch.setattr("ort_sdk.run.program.shape_generic.RUNS_BEFORE_FUSING", 1)
     monkeypatch.setattr("ort_sdk.run.program.shape_generic.SECONDS_BEFORE_COMPILING", 0.0)
-    monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
+    monkeypatch.setattr(sequence, "WEIGHTS_PER_THREAD", 1)
 
 
 @pytest.fixture

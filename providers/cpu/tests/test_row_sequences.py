@@ -117,7 +117,7 @@ def test_few_rows(done):
 
 def test_few_rows_of_which_threads_share_the_products(done, monkeypatch):
     """Each thread reads the others' sums: none of them goes on to the next product before all have."""
-    monkeypatch.setattr(sequence, "NUMBERS_WORTH_WAKING", 1)
+    monkeypatch.setattr(sequence, "WEIGHTS_PER_THREAD", 1)
     waits = []
     original = RowSequence._barriers_with
 

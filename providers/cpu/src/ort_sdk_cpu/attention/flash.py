@@ -51,7 +51,7 @@ class AttentionShape:
 
     @property
     def thread_bytes(self) -> int:
-        """Working memory of a thread."""
+        """Workspace of a thread."""
         return thread_workspace_bytes(self.size, self.value_size)
 
     @property

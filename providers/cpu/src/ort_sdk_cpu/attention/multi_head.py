@@ -224,7 +224,7 @@ class _Attention:
         return AttentionTask(AttentionShape(*sizes, float(self.scale)))
 
     def sum_of(self, numbers: Sequence[HostArray]) -> HostArray:
-        """Sum of arrays that broadcast against the scores, in working memory."""
+        """Sum of arrays that broadcast against the scores, in workspace."""
         shape = np.broadcast_shapes(*(array.shape for array in numbers))
         total = self.scratch.array("mask", shape, numbers[0].dtype)
         np.add(numbers[0], numbers[1], out=total)
@@ -233,7 +233,7 @@ class _Attention:
         return total
 
     def projected(self, operands: Sequence[HostArray], bias: HostArray | None) -> list[HostArray]:
-        """Query, keys and values as (batch, heads, sequence, size): views, or with their bias in working memory.
+        """Query, keys and values as (batch, heads, sequence, size): views, or with their bias in workspace.
 
         What is split into heads already has no bias.
         """

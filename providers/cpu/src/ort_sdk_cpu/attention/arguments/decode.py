@@ -20,11 +20,11 @@ KEY_BLOCK = 64
 NO_PAST = ((None, 0, 0), (None, 0, 0))
 """Words of ``past_keys`` and ``past_values`` where there are none."""
 _STATES = 3
-"""Results with largest scores and sums in a thread's working memory: of the head it is at, and of two that others share."""
+"""Results with largest scores and sums in a thread's workspace: of the head it is at, and of two that others share."""
 
 
 def thread_workspace_bytes(rows: int, head_size: int, value_size: int) -> int:
-    """Bytes of working memory of a thread that attends so many queries of a head of keys at once.
+    """Bytes of workspace of a thread that attends so many queries of a head of keys at once.
 
     These are, one behind the other: a vector that hides scores; queries (rows, head size); scores of a block (rows, 64); three
     states, each a result (rows, value size) with a largest score and a sum for each row.
@@ -82,7 +82,7 @@ class CachedTokens(Tokens):
     workspace: Pointer
     """Of all threads, at a multiple of 64 bytes."""
     thread_bytes: int
-    """From one thread's working memory to the next one's."""
+    """From one thread's workspace to the next one's."""
     rotated: NullablePointer
     """Where rotated queries go, float32 (batch, key_heads * group, tokens, head_size); 0: they are not wanted."""
     scale: float

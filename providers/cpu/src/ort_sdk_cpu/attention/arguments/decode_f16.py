@@ -20,7 +20,7 @@ def widened_bytes(head_size: int, value_size: int) -> int:
 
 
 def thread_workspace_bytes(rows: int, head_size: int, value_size: int) -> int:
-    """Bytes of working memory of a thread: that of a cache of float32, and at its end a block of keys and values as float32."""
+    """Bytes of workspace of a thread: that of a cache of float32, and at its end a block of keys and values as float32."""
     return float_workspace_bytes(rows, head_size, value_size) + widened_bytes(head_size, value_size)
 
 

@@ -1,4 +1,4 @@
-"""Arguments of attention in one pass over the keys, and the layout of its working memory."""
+"""Arguments of attention in one pass over the keys, and the layout of its workspace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 MODULE = "attention.flash"
 
 QUERIES = 32
-"""Queries of a block: they are the columns of all matrices in working memory."""
+"""Queries of a block: they are the columns of all matrices in workspace."""
 QUERY_BYTES = QUERIES * FLOAT
 KEY_BLOCK = 128
 """Keys of a block."""
@@ -36,7 +36,7 @@ ALL_KEYS = (1, None, -1, -1, None, 0.0)
 
 
 def thread_workspace_bytes(head_size: int, value_size: int) -> int:
-    """Bytes of working memory of a thread.
+    """Bytes of workspace of a thread.
 
     These are, one behind the other: what is transposed; a block of queries (head size, 32); its scores (128, 32); the result
     (value size, 32); largest scores and sums (2, 32).
@@ -68,7 +68,7 @@ class FlashAttention(TaskArguments, module=MODULE, tasks=("flash_attention",)):
     workspace: Pointer
     """Of all threads, at a multiple of 64 bytes."""
     thread_bytes: int
-    """From one thread's working memory to the next one's."""
+    """From one thread's workspace to the next one's."""
     group: int
     """Heads of queries that share one of keys (grouped-query attention, Ainslie et al. 2023)."""
     cache_positions: Pointer

@@ -162,7 +162,7 @@ def attend_keys(
     head: int,
     key: int,
     count: int,
-    spare: int,
+    workspace: int,
     is_first: int,
     k: int,
     k_row: int,
@@ -176,7 +176,7 @@ def attend_keys(
     """
     size, vectors, tokens = args.head_size, args.value_size // 16, args.tokens
     rows = args.group * tokens
-    hidden, queries = spare, spare + 64
+    hidden, queries = workspace, workspace + 64
     scores = queries + rows * size * 4
     result, state = scores + rows * _SCORES_ROW, scores + rows * (_SCORES_ROW + vectors * 64)
     # Sixteen keys for all queries before the next sixteen: they are read from memory once, and then from the first-level cache.
@@ -205,9 +205,9 @@ def attend_keys(
 
 
 @inner
-def _state(args: CachedTokens, spare: int) -> Any:
+def _state(args: CachedTokens, workspace: int) -> Any:
     """Address of the results of a thread's queries; after them, for each, its largest score and its sum of weights."""
-    return spare + 64 + args.group * args.tokens * (args.head_size * 4 + _SCORES_ROW)
+    return workspace + 64 + args.group * args.tokens * (args.head_size * 4 + _SCORES_ROW)
 
 
 @inner
@@ -216,21 +216,21 @@ def _state_bytes(args: CachedTokens) -> Any:
 
 
 @inner
-def begin(args: CachedTokens, batch: int, head: int, has_sinks: int, spare: int) -> None:
+def begin(args: CachedTokens, batch: int, head: int, has_sinks: int, workspace: int) -> None:
     """Queries of a head of keys, rotated and scaled, and their state before the first key.
 
     A sink is a key that was seen already; one thread alone counts it, that of the first keys.
     """
     size, tokens, sinks = args.head_size, args.tokens, args.sinks if has_sinks else 0
     rows, bias = args.group * tokens, args.q_bias
-    state = _state(args, spare) + rows * args.value_size * 4
+    state = _state(args, workspace) + rows * args.value_size * 4
     # A vector of hidden scores in memory: loads with a mask then choose between it and scores without a branch.
-    store_f32(spare, splat_f32(_HIDDEN))
+    store_f32(workspace, splat_f32(_HIDDEN))
     for row in range(rows):
         own, token = head * args.group + row // tokens, row % tokens
         x, shift = row_of(args.q, batch, own, token), bias + own * size * 4 if bias else 0
         # Scaled with the rotation, which multiplies anyway: scores need no scale then.
-        rotate_row(args, batch, token, x, shift, size, args.scale, spare + 64 + row * size * 4)
+        rotate_row(args, batch, token, x, shift, size, args.scale, workspace + 64 + row * size * 4)
         write_f32(state + row * 8, read_f32(sinks + own * 4) if sinks else _LOWEST)
         write_f32(state + row * 8 + 4, ONE if sinks else np.float32(0))
 
@@ -251,9 +251,9 @@ def _finish(args: CachedTokens, batch: int, head: int, result: int) -> None:
 
 
 @inner
-def end(args: CachedTokens, batch: int, head: int, is_first: int, is_last: int, has_seen: int, spare: int) -> None:
+def end(args: CachedTokens, batch: int, head: int, is_first: int, is_last: int, has_seen: int, workspace: int) -> None:
     """What comes of the state: the result where it is of all keys, else it is left for ``combine``."""
-    result, nbytes = _state(args, spare), _state_bytes(args)
+    result, nbytes = _state(args, workspace), _state_bytes(args)
     # A window may hide all keys of a block: then nothing has written the result.
     if not has_seen:
         clear(result, args.group * args.tokens * args.value_size * 4)
@@ -347,28 +347,28 @@ def combine(args: CachedTokens, threads: int) -> None:
 
 
 @inner
-def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, spare: int) -> None:
+def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, workspace: int) -> None:
     """Some of the blocks of a head of keys."""
     (from_key, keys), (low, high) = shared_keys(args, batch), visible_keys(args, batch)
     until = keys if stop == blocks else from_key + stop * KEY_BLOCK
     past = min(append_start(args, batch), args.past_rows) if is_copied(args) else 0
     k_row, v_row = args.keys.row_stride, args.values.row_stride
-    begin(args, batch, head, int(first == 0), spare)
+    begin(args, batch, head, int(first == 0), workspace)
     is_first = 1
     for key in range(from_key + first * KEY_BLOCK, until, KEY_BLOCK):
         copy_past(args, 4, batch, head, key, min(past, key + KEY_BLOCK, until))
         count = min(KEY_BLOCK, min(until, high) - key)
         if count > 0 and key >= low:
             k, v = row_of(args.keys, batch, head, key), row_of(args.values, batch, head, key)
-            attend_keys(args, batch, head, key, count, spare, is_first, k, k_row, v, v_row, KEY_BLOCK * k_row)
+            attend_keys(args, batch, head, key, count, workspace, is_first, k, k_row, v, v_row, KEY_BLOCK * k_row)
             is_first = 0
-    end(args, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, spare)
+    end(args, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, workspace)
 
 
 @task
 def decode_attention(args: DecodeAttention, thread: int, threads: int) -> None:
     """Attention of few queries; each thread has a range of blocks of keys. Sizes of keys and values are multiples of 16."""
-    spare = args.workspace + thread * args.thread_bytes
+    workspace = args.workspace + thread * args.thread_bytes
     total, base = all_blocks(args), 0
     low, high = total * thread // threads, total * (thread + 1) // threads
     for batch in range(args.batch):
@@ -378,6 +378,6 @@ def decode_attention(args: DecodeAttention, thread: int, threads: int) -> None:
             if first < stop:
                 if stop == blocks and args.appends:
                     append_rows(args, batch, head)
-                _attend(args, batch, head, first, stop, blocks, spare)
+                _attend(args, batch, head, first, stop, blocks, workspace)
             base += blocks
     combine(args, threads)

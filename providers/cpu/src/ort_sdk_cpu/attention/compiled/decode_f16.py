@@ -2,7 +2,7 @@
 
 A block of keys and values is widened once for all queries that share it, to memory near the core, and attended there as float32:
 reading a cache takes as long as memory gives it, which is half as long for half the bytes. Each thread has that memory, a block
-of keys and one of values as float32, at the end of its working memory. All else is as in ``decode``.
+of keys and one of values as float32, at the end of its workspace. All else is as in ``decode``.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
 
 
 @inner
-def _append_rows(args: CachedTokens, batch: int, head: int, spare: int) -> None:
-    """The new rows of a head to the cache, and what comes after them; ``spare`` has room for a row."""
+def _append_rows(args: CachedTokens, batch: int, head: int, workspace: int) -> None:
+    """The new rows of a head to the cache, and what comes after them; ``workspace`` has room for a row."""
     size, start = args.head_size, append_start(args, batch)
     for token in range(min(args.new_tokens, args.capacity - start)):
         # Rotated in float32, so that keys are rounded once.
-        rotate_row(args, batch, token, row_of(args.k, batch, head, token), 0, size, ONE, spare)
-        _narrow(spare, row_of(args.keys, batch, head, start + token), size)
+        rotate_row(args, batch, token, row_of(args.k, batch, head, token), 0, size, ONE, workspace)
+        _narrow(workspace, row_of(args.keys, batch, head, start + token), size)
         _narrow(row_of(args.v, batch, head, token), row_of(args.values, batch, head, start + token), args.value_size)
     end_append(args, _HALF, batch, head)
 
 
 @inner
-def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, spare: int, widened: int) -> None:
+def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, workspace: int, widened: int) -> None:
     """Some of the blocks of a head of keys; ``widened`` is where a block of keys and one of values become float32."""
     (from_key, keys), (low, high) = shared_keys(args, batch), visible_keys(args, batch)
     until = keys if stop == blocks else from_key + stop * KEY_BLOCK
@@ -72,7 +72,7 @@ def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, bl
     size, value_size = args.head_size, args.value_size
     # Both stay in the second-level cache: a block of keys and one of values of heads of 128 are 64 KiB.
     v = widened + KEY_BLOCK * size * 4
-    begin(args, batch, head, int(first == 0), spare)
+    begin(args, batch, head, int(first == 0), workspace)
     is_first = 1
     for key in range(from_key + first * KEY_BLOCK, until, KEY_BLOCK):
         copy_past(args, _HALF, batch, head, key, min(past, key + KEY_BLOCK, until))
@@ -81,16 +81,16 @@ def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, bl
             _widen(row_of(args.keys, batch, head, key), args.keys.row_stride, count, size, widened)
             _widen(row_of(args.values, batch, head, key), args.values.row_stride, count, value_size, v)
             # Widening has read all of it in order, which the processor prefetches by itself.
-            attend_keys(args, batch, head, key, count, spare, is_first, widened, size * 4, v, value_size * 4, 0)
+            attend_keys(args, batch, head, key, count, workspace, is_first, widened, size * 4, v, value_size * 4, 0)
             is_first = 0
-    end(args, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, spare)
+    end(args, batch, head, int(first == 0), int(stop == blocks), 1 - is_first, workspace)
 
 
 @task
 def decode_attention_f16(args: DecodeAttentionFloat16, thread: int, threads: int) -> None:
     """Attention of few queries; each thread has a range of blocks of keys. Sizes of keys and values are multiples of 16."""
-    spare = args.workspace + thread * args.thread_bytes
-    widened = spare + args.thread_bytes - KEY_BLOCK * (args.head_size + args.value_size) * 4
+    workspace = args.workspace + thread * args.thread_bytes
+    widened = workspace + args.thread_bytes - KEY_BLOCK * (args.head_size + args.value_size) * 4
     total, base = all_blocks(args), 0
     low, high = total * thread // threads, total * (thread + 1) // threads
     for batch in range(args.batch):
@@ -100,6 +100,6 @@ def decode_attention_f16(args: DecodeAttentionFloat16, thread: int, threads: int
             if first < stop:
                 if stop == blocks and args.appends:
                     _append_rows(args, batch, head, widened)
-                _attend(args, batch, head, first, stop, blocks, spare, widened)
+                _attend(args, batch, head, first, stop, blocks, workspace, widened)
             base += blocks
     combine(args, threads)

@@ -11,7 +11,7 @@ the sum of weights l = sum exp(s - m), and the result o = sum exp(s - m) v, whic
 
 and divides o by l once, at the end. So memory does not grow with the number of keys, and no score is read twice.
 
-All matrices in working memory are transposed, (keys, 32 queries) or (elements, 32 queries): queries are the lanes of vectors.
+All matrices in workspace are transposed, (keys, 32 queries) or (elements, 32 queries): queries are the lanes of vectors.
 Then maxima and sums over keys are element-wise between vectors, no lane is ever added to another, and keys and values are read
 in place, one number at a time, by the GEMM micro-kernel that broadcasts one operand.
 
@@ -62,23 +62,23 @@ _TINY = np.float32(1e-30)
 
 
 @inner
-def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor: float, packed: int, spare: int) -> None:
+def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor: float, packed: int, workspace: int) -> None:
     """(q + bias) * factor as (size, 32). Columns of queries that are not there are copies of others, and are not written out."""
     factors = splat_f32(factor)
     # The scale is multiplied into the queries once, in place of into all scores; a transpose makes queries lanes.
     for half in range(2):
         first = half * 16 if count > 16 else 0
         for element in range(0, size, 16):
-            transpose_rows(q + first * stride + element * 4, stride, min(count - first, 16), size - element, spare)
+            transpose_rows(q + first * stride + element * 4, stride, min(count - first, 16), size - element, workspace)
             for index in range(element, min(element + 16, size)):
                 shift = broadcast_f32(bias + index * 4) if bias else zero_f32()
-                value = multiply(add(load_f32(spare + (index - element) * 64), shift), factors)
+                value = multiply(add(load_f32(workspace + (index - element) * 64), shift), factors)
                 store_f32(packed + index * QUERY_BYTES + half * 64, value)
 
 
 @inner
 def _gemm(m: int, a: int, a_row: int, a_k: int, b: int, k: int, c: int, is_first: int) -> None:
-    """C += A B, or C = A B if ``is_first``: A (m, k) by its strides in bytes, B (k, 32) and C (m, 32) in working memory."""
+    """C += A B, or C = A B if ``is_first``: A (m, k) by its strides in bytes, B (k, 32) and C (m, 32) in workspace."""
     tiles = (m + MR - 1) // MR
     # Rows are shared evenly: a last tile of a row or two would wait for each of its multiplications.
     for index in range(tiles):
@@ -97,16 +97,16 @@ def _cap(scores: int, keys: int, cap: float) -> None:
 
 
 @inner
-def _hide(scores: int, keys: int, distance: int, left: int, right: int, spare: int) -> None:
+def _hide(scores: int, keys: int, distance: int, left: int, right: int, workspace: int) -> None:
     """Hide keys outside of their queries' windows; the first key is ``distance`` positions behind the first query."""
     # Positions as float32 are exact up to 2**24, far beyond the keys of a sequence in memory.
     for query in range(QUERIES):
-        write_f32(spare + query * 4, np.float32(query))
+        write_f32(workspace + query * 4, np.float32(query))
     hidden = splat_f32(_HIDDEN)
     for key in range(keys):
         position = splat_f32(np.float32(distance + key))
         for half in range(0, QUERY_BYTES, 64):
-            own, value = load_f32(spare + half), load_f32(scores + key * QUERY_BYTES + half)
+            own, value = load_f32(workspace + half), load_f32(scores + key * QUERY_BYTES + half)
             if right >= 0:
                 value = select_less(add(own, splat_f32(np.float32(right))), position, hidden, value)
             if left >= 0:
@@ -163,7 +163,7 @@ def _clear(result: int, size: int) -> None:
 
 
 @inner
-def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, count: int, spare: int) -> None:
+def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, count: int, workspace: int) -> None:
     """The result (size, 32) over its sums, plus a bias, as rows of ``out``."""
     for half in range(0, count, 16):
         # Divided once, at the end, in place of all weights of each block (FlashAttention-2).
@@ -173,10 +173,10 @@ def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, 
             for index in range(found):
                 shift = broadcast_f32(bias + (element + index) * 4) if bias else zero_f32()
                 value = divide(load_f32(result + (element + index) * QUERY_BYTES + half * 4), total)
-                store_f32(spare + index * 64, add(value, shift))
-            transpose_rows(spare, 64, found, 16, spare + 1024)
+                store_f32(workspace + index * 64, add(value, shift))
+            transpose_rows(workspace, 64, found, 16, workspace + 1024)
             for row in range(min(16, count - half)):
-                store_f32_first(out + (half + row) * stride + element * 4, load_f32(spare + 1024 + row * 64), found)
+                store_f32_first(out + (half + row) * stride + element * 4, load_f32(workspace + 1024 + row * 64), found)
 
 
 @inner
@@ -191,6 +191,8 @@ def _key_range(args: FlashAttention, batch: int, start: int, count: int) -> Any:
     if not positions:
         return 0, 0, args.keys
     position, keys = read_i64(positions + (batch * 3 + 1) * 8) + start, read_i64(positions + (batch * 3 + 2) * 8)
+    # Read at run time, so it is bounded before it says where memory is read.
+    keys = min(keys, args.keys)
     low = max(0, position - left) if left >= 0 else 0
     return position, low, min(keys, position + count + right) if right >= 0 else keys
 
@@ -205,20 +207,28 @@ def _begin(sinks: int, head: int, state: int) -> None:
 
 @inner
 def _attend_block(
-    args: FlashAttention, batch: int, head: int, start: int, count: int, spare: int, query_stride: int, seen: int, reach: float
+    args: FlashAttention,
+    batch: int,
+    head: int,
+    start: int,
+    count: int,
+    workspace: int,
+    query_stride: int,
+    seen: int,
+    reach: float,
 ) -> None:
     """A block of queries of a head.
 
     ``query_stride`` is the mask's; where ``reach`` proves it, only the first ``seen`` keys have weights: see ``mask``.
     """
     size, value_size, left, right = args.head_size, args.value_size, args.left, args.right
-    packed, scores = spare + TRANSPOSED_BYTES, spare + TRANSPOSED_BYTES + size * QUERY_BYTES
+    packed, scores = workspace + TRANSPOSED_BYTES, workspace + TRANSPOSED_BYTES + size * QUERY_BYTES
     result, state = scores + KEY_BLOCK * QUERY_BYTES, scores + (KEY_BLOCK + value_size) * QUERY_BYTES
     key_head, k_row, v_row = head // args.group, args.k.row_stride, args.v.row_stride
     k, v = row_of(args.k, batch, key_head, 0), row_of(args.v, batch, key_head, 0)
     mask, key_stride = bias_row(args.mask, batch, head, start), args.mask.key_stride
     q, q_bias = row_of(args.q, batch, head, start), _head_bias(args.q_bias, head, size)
-    _pack_queries(q, args.q.row_stride, count, size, q_bias, args.scale, packed, spare)
+    _pack_queries(q, args.q.row_stride, count, size, q_bias, args.scale, packed, workspace)
     _begin(args.sinks, head, state)
     position, low, high = _key_range(args, batch, start, count)
     if reach >= np.float32(0) and sum_of_squares(packed, QUERY_BYTES, size, QUERIES) * reach < np.float32(1):
@@ -231,17 +241,17 @@ def _attend_block(
         if args.softcap > 0:
             _cap(scores, found, args.softcap)
         if mask:
-            add_mask(mask + key * key_stride, query_stride, key_stride, count, found, scores, spare)
-        # Only blocks at the edges of a window have keys outside of it.
-        # Causal attention never meets blocks of keys after all of its queries: ``high`` ends the loop before them.
+            add_mask(mask + key * key_stride, query_stride, key_stride, count, found, scores, workspace)
+        # Only blocks at the edges of a window have keys outside of it. Causal attention never meets blocks of keys after all of
+        # its queries: ``high`` ends the loop before them.
         if (right >= 0 and key + found > position + right + 1) or (left >= 0 and key < position + count - 1 - left):
-            _hide(scores, found, key - position, left, right, spare)
+            _hide(scores, found, key - position, left, right, workspace)
         first, second = _online_softmax(scores, found, state, 0), _online_softmax(scores, found, state, 64)
         if key > low:
             _correct(result, value_size, first, second)
         _gemm(value_size, v + key * v_row, 4, v_row, scores, found, result, int(key == low))
     out, v_bias = row_of(args.out, batch, head, start), _head_bias(args.v_bias, head, value_size)
-    _write(result, state + QUERY_BYTES, value_size, v_bias, out, args.out.row_stride, count, spare)
+    _write(result, state + QUERY_BYTES, value_size, v_bias, out, args.out.row_stride, count, workspace)
 
 
 @task
@@ -251,7 +261,7 @@ def flash_attention(args: FlashAttention, thread: int, threads: int) -> None:
     blocks = (queries + QUERIES - 1) // QUERIES
     items = args.batch * heads * blocks
     low, high = items * thread // threads, items * (thread + 1) // threads
-    spare = args.workspace + thread * args.thread_bytes
+    workspace = args.workspace + thread * args.thread_bytes
     sees_all = not args.cache_positions and args.left < 0 and args.right < 0
     met, query_stride, seen, lower, reach = 0, 0, 0, np.float32(0), np.float32(np.nan)
     # Blocks of one head follow each other in a thread: its keys and values stay in the second-level cache.
@@ -266,4 +276,4 @@ def flash_attention(args: FlashAttention, thread: int, threads: int) -> None:
                 seen, lower = hidden_behind(mask, args.mask.key_stride, seen)
         if lower > 0 and (item == low or start == 0):
             reach = square_of_reach(args, batch, head, seen, lower)
-        _attend_block(args, batch, head, start, min(QUERIES, queries - start), spare, query_stride, seen, reach)
+        _attend_block(args, batch, head, start, min(QUERIES, queries - start), workspace, query_stride, seen, reach)

@@ -66,25 +66,25 @@ def _add_gathered(mask: int, query_stride: int, key_stride: int, queries: int, k
 
 
 @inner
-def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int, spare: int) -> None:
+def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
     """A mask in which the numbers for all keys follow each other: transposed by tiles of 16 * 16, as scores are."""
     for key in range(0, keys, 16):
         own = mask + key * 4
-        transpose_rows(own, query_stride, min(queries, 16), keys - key, spare)
+        transpose_rows(own, query_stride, min(queries, 16), keys - key, workspace)
         if queries > 16:
-            transpose_rows(own + 16 * query_stride, query_stride, queries - 16, keys - key, spare + 1024)
-        second = spare + 1024 if queries > 16 else spare
+            transpose_rows(own + 16 * query_stride, query_stride, queries - 16, keys - key, workspace + 1024)
+        second = workspace + 1024 if queries > 16 else workspace
         for index in range(min(16, keys - key)):
-            _add_vectors(scores + (key + index) * QUERY_BYTES, load_f32(spare + index * 64), load_f32(second + index * 64))
+            _add_vectors(scores + (key + index) * QUERY_BYTES, load_f32(workspace + index * 64), load_f32(second + index * 64))
 
 
 @inner
-def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int, spare: int) -> None:
+def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
     """Add a block of a mask to its scores (keys, 32); ``query_stride`` 0: the numbers are the same for all queries."""
     if not query_stride:
         _add_of_keys(mask, key_stride, keys, scores)
     elif key_stride == 4:
-        _add_rows(mask, query_stride, queries, keys, scores, spare)
+        _add_rows(mask, query_stride, queries, keys, scores, workspace)
     else:
         _add_gathered(mask, query_stride, key_stride, queries, keys, scores)
 

@@ -64,9 +64,9 @@ BATCH: Terms = (("batch", 1),)
 LENGTH: Terms = (("length", 1),)
 """Tokens of a sequence."""
 WORK: Terms = (("work", 1),)
-"""Address of the working memory of all threads."""
+"""Address of the workspace of all threads."""
 WORK_BYTES: Any = (("work bytes", 1),)
-"""Of a thread's working memory."""
+"""Of a thread's workspace."""
 
 Given = Mapping[int, HostArray]
 """Inputs of a sequence by value."""

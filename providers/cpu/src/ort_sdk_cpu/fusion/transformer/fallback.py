@@ -48,7 +48,7 @@ def with_fallback(
         inputs: values that are given.
         outputs: values that are asked for.
         program: the program.
-        scratch: working memory.
+        scratch: workspace.
     """
     groups = list(_groups(members))
     takes_few = any(step.most_rows for step in members.values())

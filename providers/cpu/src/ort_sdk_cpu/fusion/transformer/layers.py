@@ -129,7 +129,7 @@ def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, sc
         members: its tasks.
         program: the program.
         readers: as for ``sequences_of``.
-        scratch: working memory.
+        scratch: workspace.
     """
     positions, repeated = _covered(members)
     inputs = _given(members, program)

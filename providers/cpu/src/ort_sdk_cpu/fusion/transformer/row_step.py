@@ -77,7 +77,7 @@ class RowStep:
     kept: tuple[Any, ...] = ()
     """Arrays that addresses are of."""
     work: int = 0
-    """Bytes of working memory of a thread, beside a product's."""
+    """Bytes of workspace of a thread, beside a product's."""
     cache: RunBinder | None = None
     """What is known of its arguments in a run only."""
     batch_shape_of: int = 0

@@ -38,7 +38,7 @@ MOST_CHECKED = 4096
 """Shapes that passed the check of extents: texts of any length come again, and checking takes as long as making words."""
 ROW_RANK = 3
 """Rank of rows where only token ids (batch, tokens) are given."""
-WORKING_MEMORY = "sequence"
+WORKSPACE = "sequence"
 WEIGHTS_PER_THREAD = 1 << 19
 """Elements of all weights per thread where few rows are multiplied by them: reading so much (2 MiB of float32) takes longer than
 waking a thread up."""
@@ -199,7 +199,7 @@ class RowSequence:
 
     def _words_for(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
         found = self._shaped.get(batch_shape)
-        if found is not None and found.base == self._scratch.address(WORKING_MEMORY, found.bytes):
+        if found is not None and found.base == self._scratch.address(WORKSPACE, found.bytes):
             return found
         made = self._made(batch_shape, rows)
         self._shaped[batch_shape] = made
@@ -219,7 +219,7 @@ class RowSequence:
         work = max([each.workspace_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
         work = -(-work // 64) * 64
         values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
-        base = self._scratch.address(WORKING_MEMORY, values + work * threads)
+        base = self._scratch.address(WORKSPACE, values + work * threads)
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": batch_shape[0], "length": batch_shape[1]}

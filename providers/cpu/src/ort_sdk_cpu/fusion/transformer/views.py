@@ -248,9 +248,9 @@ class RowViews:
         if step is None or step.op_type != "Split" or step.attributes.get("axis", 0) not in (-1, len(self._shape(value)) - 1):
             return value, 0, frozenset()
         sizes = [self._shape(output)[-1] if output in self._program.values else 0 for output in step.outputs]
-        position = step.outputs.index(value)
+        index = step.outputs.index(value)
         is_known = all(sizes) and sum(sizes) == self._shape(step.inputs[0])[-1] and self._are_sizes_known(step)
-        return (step.inputs[0], sum(sizes[:position]), frozenset({position})) if is_known else (value, 0, frozenset())
+        return (step.inputs[0], sum(sizes[:index]), frozenset({position})) if is_known else (value, 0, frozenset())
 
     def _sliced(self, value: int) -> tuple[int, int, frozenset[int]]:
         """What a value is a part of along its last axis, its first element there, and the step; itself if nothing cut it."""

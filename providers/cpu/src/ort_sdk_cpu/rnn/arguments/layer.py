@@ -13,7 +13,7 @@ __all__ = ["MODULE", "THREAD_BYTES", "FloatLayer", "Gru", "GruResetFirst", "Laye
 MODULE = "rnn.layer"
 
 THREAD_BYTES = 1024
-"""Working memory of a thread: the sums of four gates of 16 units, for four samples."""
+"""Workspace of a thread: the sums of four gates of 16 units, for four samples."""
 _ACTIVATION, _LAST_ACTIVATION = 32, 28
 """Bytes of an activation that is described, and those that are read of the last."""
 
