@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.gemm.batched import GemmOperands, bound_gemm
+from ort_sdk_cpu.gemm.batched import bound_gemm
+from ort_sdk_cpu.gemm.operands import GemmOperands
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk.opset.nn.windows import Windows
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS
+from ort_sdk_cpu.gemm.arguments.epilogue import EPILOGUE_KINDS
 from ort_sdk_cpu.kernel.activation import IDENTITY, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.platform import libraries

@@ -12,24 +12,28 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
-from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
+from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.sgemm import MODULE, Gemm
+from .operands import GemmOperands
 from .plan import WORKSPACE, Partition, partition_gemm, task_of
-from .select import GemmAlgorithm, GemmProblem, select_algorithm, threads_for_batch, threads_for_gemm
+from .select import (
+    SHORTEST_DOT,
+    ChosenAlgorithm,
+    GemmAlgorithm,
+    GemmProblem,
+    select_algorithm,
+    threads_for_batch,
+    threads_for_gemm,
+)
 
 __all__ = [
-    "SHORTEST_DOT",
     "BoundGemm",
-    "ChosenAlgorithm",
-    "GemmOperands",
     "GemmWriter",
-    "MakeGemmWriter",
     "bound_gemm",
 ]
 
@@ -38,28 +42,9 @@ NUMPY = "numpy"
 """Algorithm of what tasks do not compute."""
 MAX_CALLS = 16
 """Batches at unequal distances, up to which they are so many calls."""
-SHORTEST_DOT = 16
-"""Numbers in a row that its task needs at least."""
 MOST_REPEATED_BYTES = 1 << 20
 """Of an output, up to which a column that is added is kept for all of its columns."""
 _FIELDS = (Gemm.a, Gemm.b, Gemm.c, Gemm.d)
-
-
-@dataclass(frozen=True, slots=True)
-class GemmOperands:
-    """``activation(alpha * A B + beta * addend)``.
-
-    Arrays have two dimensions or more; those before the last two broadcast as NumPy's do.
-    """
-
-    a: HostArray
-    b: HostArray
-    out: HostArray
-    addend: HostArray | None = None
-    """A row, or as large as the output of two dimensions."""
-    alpha: float = 1.0
-    beta: float = 1.0
-    activation: Activation = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,34 +233,6 @@ def _task(operands: GemmOperands, layout: _Layout, batch: _Batch, partition: Par
     for field, array, offset in zip(_FIELDS, arrays, (*batch.offsets, 0), strict=True):
         call.point(field, array, offset)
     return call
-
-
-class ChosenAlgorithm:
-    """Name of the algorithm that the GEMMs of a node were computed with last; it holds no array of theirs."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-
-
-class MakeGemmWriter:
-    """Makes writers, and tells what they chose.
-
-    Args:
-        make: makes a writer.
-        chosen: what the writers tell.
-    """
-
-    def __init__(self, make: MakeWriter, chosen: ChosenAlgorithm) -> None:
-        self._make, self._chosen = make, chosen
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        """A writer for arrays of these shapes."""
-        return self._make(inputs, outputs)
-
-    @property
-    def algorithm(self) -> str | None:
-        """Of the writer made or used last."""
-        return self._chosen.name
 
 
 class GemmWriter:

@@ -123,7 +123,7 @@ class ConstantBGemm(BindableKernel):
         *outer, k = a.shape
         out = self._results.empty((*outer, self._n))
         if k != self._k:
-            raise InvalidArgument(f"A has shape {a.shape}; its last axis must be {self._k}, as many as the constant B has rows")
+            raise InvalidArgument(f"A has shape {a.shape}, but the constant B has {self._k} rows: A's last axis must be as long")
         rows, weight, finish = math.prod(outer), self._weight, self._epilogue.finish
         if not rows:
             return out

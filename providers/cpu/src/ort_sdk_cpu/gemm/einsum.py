@@ -16,7 +16,8 @@ from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
-from .batched import GemmOperands, GemmWriter
+from .batched import GemmWriter
+from .operands import GemmOperands
 
 __all__: list[str] = []
 

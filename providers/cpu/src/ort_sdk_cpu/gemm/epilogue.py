@@ -15,7 +15,7 @@ from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.elementwise.activation import in_place_activation
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, activation_of
 
-from .plan import EPILOGUE_KINDS
+from .arguments.epilogue import EPILOGUE_KINDS
 
 __all__ = ["Epilogue", "epilogue_activation", "epilogue_of"]
 

@@ -1,4 +1,7 @@
-"""MatMul, Gemm and their fused forms: GEMMs into given outputs, then what is fused behind them in place."""
+"""MatMul, Gemm and their fused forms: GEMMs into given outputs, then what is fused behind them in place.
+
+What plans and calls tasks is imported when a program is bound, or a kernel made that needs it: sessions are made without.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,32 @@ from ort_sdk_cpu.kernel.bound import (
 from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
 from ort_sdk_cpu.platform.threads import matrix_product
 
-from .batched import SHORTEST_DOT, ChosenAlgorithm, GemmOperands, GemmWriter, MakeGemmWriter
 from .epilogue import epilogue_activation
-from .select import PANEL_ELEMENTS, GemmKernel, GemmNode, select_kernel
+from .operands import GemmOperands
+from .select import PANEL_ELEMENTS, SHORTEST_DOT, ChosenAlgorithm, GemmKernel, GemmNode, select_kernel
 
 __all__: list[str] = []
+
+
+class MakeGemmWriter:
+    """Makes writers, and tells what they chose.
+
+    Args:
+        make: makes a writer.
+        chosen: what the writers tell.
+    """
+
+    def __init__(self, make: MakeWriter, chosen: ChosenAlgorithm) -> None:
+        self._make, self._chosen = make, chosen
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
+        """A writer for arrays of these shapes."""
+        return self._make(inputs, outputs)
+
+    @property
+    def algorithm(self) -> str | None:
+        """Of the writer made or used last."""
+        return self._chosen.name
 
 
 @bindable("MatMul", has_weight=True, reads_halves=True)
@@ -40,6 +64,8 @@ def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     scratch, chosen = scratch_of(info), ChosenAlgorithm()
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        from .batched import GemmWriter
+
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
             return GemmWriter(matrix_product, scratch, GemmOperands, chosen)
@@ -112,7 +138,13 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
 
 def _gemm_writers(write: Writer, scratch: Scratch, operands: Callable[..., GemmOperands] | None) -> MakeGemmWriter:
     chosen = ChosenAlgorithm()
-    return MakeGemmWriter(lambda _inputs, _outputs: GemmWriter(write, scratch, operands, chosen), chosen)
+
+    def make(_inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
+        from .batched import GemmWriter
+
+        return GemmWriter(write, scratch, operands, chosen)
+
+    return MakeGemmWriter(make, chosen)
 
 
 def _oriented(x: HostArray, *, trans: bool, batch: bool) -> HostArray:

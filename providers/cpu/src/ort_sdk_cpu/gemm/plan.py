@@ -22,7 +22,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
 from ort_sdk_cpu.jit.native_call import NativeCall
-from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
+from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 from ort_sdk_cpu.platform import libraries
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
 
 __all__ = [
-    "EPILOGUE_KINDS",
     "WORKSPACE",
     "GemmCall",
     "GemmFunction",
@@ -64,16 +63,6 @@ _B_ELEMENTS_PER_ROW = 1 << 13
 """Elements of B for each of so many rows between them."""
 WORKSPACE = "gemm"
 """Name of the workspace that all GEMMs share."""
-EPILOGUE_KINDS = frozenset(
-    {
-        ActivationKind.IDENTITY,
-        ActivationKind.LEAKY_RELU,
-        ActivationKind.SIGMOID,
-        ActivationKind.TANH,
-        ActivationKind.GELU,
-    }
-)
-"""Activations that the tasks' epilogues compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +184,7 @@ class GemmFunction:
         layout: of B.
         scratch: workspace.
         alpha: factor of the product.
-        activation: what follows; one of ``EPILOGUE_KINDS``.
+        activation: what follows; one of ``arguments.epilogue``.
     """
 
     def __init__(
@@ -228,7 +217,7 @@ class GemmCall:
         problem: of contiguous matrices.
         scratch: workspace.
         alpha: factor of the product.
-        activation: what follows; one of ``EPILOGUE_KINDS``.
+        activation: what follows; one of ``arguments.epilogue``.
         lda: bytes from row to row of A, which may overlap; None for contiguous rows.
         ldb: the same of B.
         most_threads: how many it may use; None for all.

@@ -19,7 +19,9 @@ __all__ = [
     "MOST_PANEL_ELEMENTS",
     "PANEL_ELEMENTS",
     "PANEL_ROWS",
+    "SHORTEST_DOT",
     "BLayout",
+    "ChosenAlgorithm",
     "GemmAlgorithm",
     "GemmKernel",
     "GemmNode",
@@ -36,6 +38,9 @@ FEW_ROWS = 4
 # Packing A transposed took twice as long with up to 10 rows.
 _MOST_DOT_ROWS = 10
 """Rows up to which B (N, K) is multiplied by dot products, four rows at a time."""
+# Shorter rows fill no vector of 16 lanes: B is copied transposed, or NumPy multiplies.
+SHORTEST_DOT = 16
+"""Elements of a row of B (N, K) from which on dot products are computed."""
 # B is then read in order, up to twice as fast as panels of it. Three rows have 3 * 16 KB of sums: worth it for wide B only.
 _GEMV_COLUMNS = {1: 0, 2: 0, 3: 1 << 10}
 """Rows → columns from which on B's scaled rows are summed up."""
@@ -108,6 +113,13 @@ class GemmAlgorithm(enum.Enum):
     FLOAT16 = "float16 B"
     """Panels of B (K, N) of float16 are widened in the course of the GEMM."""
     FLOAT16_NK = "float16 transposed B"
+
+
+class ChosenAlgorithm:
+    """Name of the algorithm that the GEMMs of a node were computed with last; it holds no array of theirs."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
 
 
 def select_algorithm(problem: GemmProblem, threads: int = 1) -> GemmAlgorithm:

@@ -14,10 +14,9 @@ from ort_sdk_cpu.kernel.bound import DirectlyBindable, MakeWriter
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
 from ort_sdk_cpu.memory.workspace import Scratch
 
-from .batched import SHORTEST_DOT
 from .constant_b import RowGemm
 from .plan import GemmFunction, epilogue_words, task_of
-from .select import BLayout, GemmAlgorithm, GemmProblem
+from .select import SHORTEST_DOT, BLayout, GemmAlgorithm, GemmProblem
 
 __all__ = ["SmallGemm", "SmallGemmKernel"]
 

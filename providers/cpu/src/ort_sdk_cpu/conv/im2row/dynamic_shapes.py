@@ -23,8 +23,9 @@ from ort_sdk_cpu.conv.select import choose_dynamic
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import Silu, Unary
 from ort_sdk_cpu.elementwise.clip import clamp
+from ort_sdk_cpu.gemm.arguments.epilogue import EPILOGUE_KINDS
 from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
-from ort_sdk_cpu.gemm.plan import EPILOGUE_KINDS, GemmFunction
+from ort_sdk_cpu.gemm.plan import GemmFunction
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for

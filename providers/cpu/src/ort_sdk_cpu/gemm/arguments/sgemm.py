@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
 from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, reaches, works
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
@@ -27,14 +25,13 @@ MODULE = "gemm.sgemm"
 _FLOAT16 = 2
 
 
-class GemmSizes(NamedTuple):
-    """What workspace depends on."""
+class GemmSizes:
+    """What workspace depends on: M, N, K, and MC, the rows multiplied at a time."""
 
-    m: int
-    n: int
-    k: int
-    mc: int
-    """Rows multiplied at a time."""
+    __slots__ = ("k", "m", "mc", "n")
+
+    def __init__(self, m: int, n: int, k: int, mc: int) -> None:
+        self.m, self.n, self.k, self.mc = m, n, k, mc
 
 
 class Gemm(TaskArguments):
