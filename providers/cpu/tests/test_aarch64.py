@@ -23,7 +23,6 @@ import ort_sdk_cpu
 from ort_sdk_cpu.jit.llvm import know_openmp
 from ort_sdk_cpu.jit.numba_frontend import translated
 from ort_sdk_cpu.jit.task import Task
-from ort_sdk_cpu.jit.task_modules import TASK_MODULES
 
 know_openmp()
 llvm.initialize_all_targets()
@@ -31,8 +30,7 @@ llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="generic", opt=2, reloc="pic")
 package = Path(ort_sdk_cpu.__file__).parent
 paths = [".".join(file.relative_to(package).with_suffix("").parts) for file in sorted(package.rglob("compiled/[a-z]*.py"))]
-short = {path: name for name, path in TASK_MODULES.items()}
-modules = {short.get(path, path.replace(".compiled.", ".")): path for path in paths}
+modules = {path.replace(".compiled.", "."): path for path in paths}
 names = sorted(modules)
 first, shares, *left_out = sys.argv[1:]
 count = 0

@@ -13,7 +13,6 @@ import ort_sdk_cpu
 import pytest
 from ort_sdk_cpu.jit.extents import declaration
 from ort_sdk_cpu.jit.extents.declaration import declaration_of
-from ort_sdk_cpu.jit.task_modules import TASK_MODULES
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, instruction_set
 
@@ -47,13 +46,11 @@ def compiled_modules():
 def all_tasks():
     from ort_sdk_cpu.jit.task import Task
 
-    names = {path: name for name, path in TASK_MODULES.items()}
-    names |= {path: path.replace(".compiled.", ".") for path in compiled_modules() if path not in names}
     for path in compiled_modules():
         made = vars(importlib.import_module(f"ort_sdk_cpu.{path}")).items()
         for name, value in made:
             if isinstance(value, Task):
-                yield names[path], name
+                yield path.replace(".compiled.", "."), name
 
 
 def launches_of(task):
@@ -209,22 +206,28 @@ def test_single_bytes_are_written_alone():
 
 
 def test_threads_wait_for_declarations_that_are_being_imported(tmp_path, monkeypatch):
-    (tmp_path / "slow_family.py").write_text(
+    family = tmp_path / "slow_family" / "arguments"
+    family.mkdir(parents=True)
+    (family / "slow.py").write_text(
+        "from __future__ import annotations\n"
         "import time\n"
-        "from ort_sdk_cpu.jit.extents.declaration import At, declares, reads\n"
+        "from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments\n"
+        "from ort_sdk_cpu.jit.extents.declaration import reads\n"
         "time.sleep(0.5)\n"
-        "@declares('slow', 'task')\n"
-        "def task(x: At, size: int):\n"
-        "    yield reads(x, size)\n"
+        "class Slow(TaskArguments, module='slow_family.slow', tasks=('task',)):\n"
+        "    x: Pointer\n"
+        "    size: int\n"
+        "    def extents(self):\n"
+        "        yield reads(self.x, self.size)\n"
     )
     monkeypatch.setattr(ort_sdk_cpu, "__path__", [*ort_sdk_cpu.__path__, str(tmp_path)])
-    monkeypatch.setitem(declaration.FAMILIES, "slow", "slow_family")
     try:
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: declaration.declaration_of("slow", "task"), range(8)))
+            found = list(pool.map(lambda _: declaration.declaration_of("slow_family.slow", "task"), range(8)))
         assert None not in found
-        assert declaration.declaration_of("slow", "other") is None
+        assert declaration.declaration_of("slow_family.slow", "other") is None
     finally:
-        sys.modules.pop("ort_sdk_cpu.slow_family", None)
-        declaration._declared.pop(("slow", "task"), None)
-        declaration._imported.discard("slow")
+        for name in [each for each in sys.modules if each.startswith("ort_sdk_cpu.slow_family")]:
+            del sys.modules[name]
+        declaration._declared.pop(("slow_family.slow", "task"), None)
+        declaration._imported.discard("slow_family.slow")

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 from .extents.declaration import Declaration, Extents, declare_task
 
-__all__ = ["Counter", "Field", "NullablePointer", "Operand", "Pointer", "TaskArguments", "raw_arguments"]
+__all__ = ["Counter", "Field", "NullablePointer", "Operand", "Pointer", "TaskArguments"]
 
 Pointer: TypeAlias = Any
 """An address. A launch passes an array, None for none, or 0 for one that is pointed later; tasks get an integer."""
@@ -220,11 +220,3 @@ def declaration_of_arguments(name: str, arguments: type[TaskArguments]) -> Decla
         kinds=arguments.kinds,
         has_threads=bool(arguments.extents.__code__.co_kwonlyargcount),
     )
-
-
-def raw_arguments(operands: Sequence[int | None], values: Sequence[Any], first: Sequence[Any] = ()) -> TaskArguments:
-    """Words in order, of a task without a class of arguments: operands (None for none) between values."""
-    made: TaskArguments = TaskArguments.of_words(
-        (*first, *(0 if operand is None else Operand(operand) for operand in operands), *values)
-    )
-    return made

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import ExtentError, HostArray
+from ort_sdk.api import ExtentError, HostArray, RuntimeException
 from ort_sdk_cpu.jit.extents.bounds import Bounds, Quick, checked_words, quick_extents
-from ort_sdk_cpu.jit.extents.declaration import KEPT_SIZES, Declaration, declaration_of
+from ort_sdk_cpu.jit.extents.declaration import KEPT_SIZES, Declaration, arguments_module, declaration_of
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
@@ -101,8 +101,7 @@ class TaskCall:
         self, address: int, arguments: TaskArguments | Sequence[Any], threads: int, declaration: Declaration | None
     ) -> None:
         if isinstance(arguments, TaskArguments):
-            kinds = arguments.kinds
-            words = map(_word_of_kind, kinds, arguments.words) if kinds else map(_word, arguments.words)
+            words = map(_word_of_kind, arguments.kinds, arguments.words)
             arguments = arguments.words
         else:
             words = map(_word, arguments)
@@ -254,19 +253,29 @@ class TaskFunction:
     Args:
         module: name of the task's module, ``<family>.<name>``.
         name: name of the task.
-        kinds: ``q`` for each argument that is an address or integer, ``f`` for each float32, in the task's order; empty for
-            those of the task's class of arguments.
+
+    Raises:
+        RuntimeException: no class of arguments names the task.
     """
 
-    def __init__(self, module: str, name: str, kinds: str = "") -> None:
+    def __init__(self, module: str, name: str) -> None:
         declaration = declaration_of(module, name)
-        if not kinds and declaration is not None:
-            kinds = declaration.kinds
-        self._fill(loaded_code().address(module, name), kinds, declaration)
+        if declaration is None:
+            raise RuntimeException(
+                f"no class of arguments in ort_sdk_cpu.{arguments_module(module)} names the compiled task {name!r}; "
+                "add it to the class's argument 'tasks'"
+            )
+        self._fill(loaded_code().address(module, name), declaration.kinds, declaration)
 
     @classmethod
     def at(cls, address: int, kinds: str, declaration: Declaration | None = None) -> TaskFunction:
-        """A function of code at an address, with its declaration; None for one without checks."""
+        """A function of code at an address.
+
+        Args:
+            address: of the code.
+            kinds: ``q`` for each argument that is an address or integer, ``f`` for each float32, in the task's order.
+            declaration: of its extents; None for no checks.
+        """
         made = cls.__new__(cls)
         made._fill(address, kinds, declaration)
         return made
@@ -314,6 +323,6 @@ class TaskFunction:
 
 
 @functools.cache
-def task_function(module: str, name: str, kinds: str = "") -> TaskFunction:
-    """The function of a task, created once per process; arguments as for ``TaskFunction``."""
-    return TaskFunction(module, name, kinds)
+def task_function(module: str, name: str) -> TaskFunction:
+    """The function of a task, created once per process; arguments and errors as for ``TaskFunction``."""
+    return TaskFunction(module, name)

@@ -26,7 +26,6 @@ from .cache_folder import source_hash, tell_compiled
 from .code_store import code_address, is_kept
 from .digests import short_digest
 from .native_call import Row
-from .task_modules import TASK_MODULES
 
 __all__ = [
     "WORD",
@@ -105,10 +104,7 @@ class Task:
         """The task's signature for numba."""
         from .argument_types import task_signature
 
-        first = self.function.__code__.co_varnames[0]
-        annotation = self.function.__annotations__[first]
-        if annotation == "int":
-            return "void(intp, intp, intp)"
+        annotation = self.function.__annotations__[self.function.__code__.co_varnames[0]]
         return task_signature(annotation if isinstance(annotation, type) else self.function.__globals__[annotation])
 
 
@@ -119,8 +115,8 @@ def task(function: Callable[[Any, int, int], None]) -> Task:
 
 def module_of(name: str) -> str:
     """Module, below ``ort_sdk_cpu``, of the tasks that launches call ``<family>.<name>``."""
-    family, dot, own = name.rpartition(".")
-    return f"{family}.compiled.{own}" if dot else TASK_MODULES[name]
+    family, _, own = name.rpartition(".")
+    return f"{family}.compiled.{own}"
 
 
 @functools.cache

@@ -62,7 +62,7 @@ class TaskWriter:
     """A task as a writer of contiguous arrays.
 
     Args:
-        module: name of the task's module, of ``TASK_MODULES``.
+        module: name of the task's module, ``<family>.<name>``.
         name: the task's.
         arguments: the task's, with an ``Operand`` for each address of an array that the writer is called with; arrays for
             further addresses, which the caller keeps.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, NewType
+from typing import Any, NamedTuple
 
 from ort_sdk.api import ExtentError
 
@@ -17,15 +17,12 @@ __all__ = [
     "CONTIGUOUS",
     "KEPT_SIZES",
     "WRITEABLE",
-    "At",
     "Declaration",
     "Extent",
-    "MayBeAt",
     "arguments_module",
     "at_most",
     "declaration_of",
     "declare_task",
-    "declares",
     "given",
     "reaches",
     "reads",
@@ -34,18 +31,15 @@ __all__ = [
     "writes",
 ]
 
-At = NewType("At", int)
-"""Position of an argument that is an address."""
 
-
-class MayBeAt(int):
+class NullablePosition(int):
     """Position of an address that may be 0 and that other extents depend on."""
 
     is_given: bool
     """Whether the address is not 0."""
 
     @classmethod
-    def of(cls, position: int, *, is_given: bool) -> MayBeAt:
+    def of(cls, position: int, *, is_given: bool) -> NullablePosition:
         """The position of an argument, with whether it is given."""
         made = cls(position)
         made.is_given = is_given
@@ -189,8 +183,6 @@ def whole_vectors(*sizes: int) -> None:
 
 KEPT_SIZES = 1024
 """Combinations of sizes whose extents are cached."""
-_HAS_VARARGS = 0x04
-"""``inspect.CO_VARARGS``."""
 
 
 class Declaration:
@@ -203,10 +195,9 @@ class Declaration:
         function: from all arguments, with positions in place of addresses, the extents; with a keyword parameter ``threads`` if
             they depend on the number of threads.
         deciding: positions of addresses on which it depends, whether they are 0, what the extents are.
-        kinds: ``q`` for each argument that is an address or an integer, ``f`` for each float32; empty if launches pass them.
+        kinds: ``q`` for each argument that is an address or an integer, ``f`` for each float32.
         has_threads: whether the function takes the number of threads.
         has_tail: whether extents depend on arguments that have no name.
-        least_words: least number of arguments; 0 for as many as there are names.
     """
 
     __slots__ = (
@@ -215,7 +206,6 @@ class Declaration:
         "_has_threads",
         "_kept",
         "_keys",
-        "_least_words",
         "deciding",
         "kinds",
         "name",
@@ -234,41 +224,11 @@ class Declaration:
         kinds: str = "",
         has_threads: bool = False,
         has_tail: bool = False,
-        least_words: int = 0,
     ) -> None:
         self.name, self.names, self.pointers, self.deciding, self.kinds = name, names, pointers, deciding, kinds
         self._function, self._has_threads, self._has_tail = function, has_threads, has_tail
-        self._least_words = least_words or len(names)
         self._keys: dict[int, Callable[[Sequence[Any]], Any]] = {}
         self._kept: dict[Any, tuple[Extent, ...]] = {}
-
-    @classmethod
-    def of_function(cls, name: str, function: Callable[..., Extents], words: int = 0) -> Declaration:
-        """The declaration that is a function of the task's arguments.
-
-        Args:
-            name: of the task.
-            function: the function; with a keyword parameter ``parts`` if the extents depend on the number of threads.
-            words: least number of arguments; 0 for as many as the function has parameters.
-        """
-        code, annotations = function.__code__, function.__annotations__
-        names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
-        has_parts = bool(code.co_kwonlyargcount)
-        has_varargs = bool(code.co_flags & _HAS_VARARGS)
-        has_tail = has_varargs and code.co_varnames[code.co_argcount + code.co_kwonlyargcount] != "_"
-        pointers = tuple(position for position, each in enumerate(names) if annotations.get(each) in {"At", "MayBeAt"})
-        deciding = tuple(position for position in pointers if annotations[names[position]] == "MayBeAt")
-
-        def extents(*arguments: Any, **threads: int) -> Extents:
-            return function(*arguments, parts=threads["threads"]) if has_parts else function(*arguments)
-
-        return cls(
-            *(name, names, pointers, extents),
-            deciding=deciding,
-            has_threads=has_parts,
-            has_tail=has_tail,
-            least_words=words,
-        )
 
     def key_of(self, count: int) -> Callable[[Sequence[Any]], Any]:
         """A function from the arguments to the key that their extents are cached by.
@@ -305,12 +265,12 @@ class Declaration:
         return found
 
     def _computed(self, words: Sequence[Any], threads: int) -> tuple[Extent, ...]:
-        if len(words) < self._least_words:
-            raise ExtentError(f"The compiled task {self.name} takes {self._least_words} arguments and was given {len(words)}.")
+        if len(words) < len(self.names):
+            raise ExtentError(f"The compiled task {self.name} takes {len(self.names)} arguments and was given {len(words)}.")
         arguments = list(words)
         for position in self.pointers:
             is_deciding = position in self.deciding
-            arguments[position] = MayBeAt.of(position, is_given=_is_given(words[position])) if is_deciding else position
+            arguments[position] = NullablePosition.of(position, is_given=_is_given(words[position])) if is_deciding else position
         found = self._function(*arguments, threads=threads) if self._has_threads else self._function(*arguments)
         accessed = {extent.position: extent for extent in found if extent.behind > 0 or extent.before > 0}
         return tuple(accessed.get(position) or Extent(position, 0, may_be_none=True) for position in self.pointers)
@@ -328,23 +288,6 @@ def _no_sizes(_arguments: Sequence[Any]) -> None:
 _declared: dict[tuple[str, str], Declaration] = {}
 
 
-def declares(module: str, *names: str, words: int = 0) -> Callable[[Callable[..., Extents]], Callable[..., Extents]]:
-    """Decorator that declares a function as the extents of tasks.
-
-    Args:
-        module: name of the tasks' module.
-        names: of tasks with the same arguments.
-        words: least number of arguments; 0 for as many as the function has parameters.
-    """
-
-    def declare(function: Callable[..., Extents]) -> Callable[..., Extents]:
-        for name in names:
-            declare_task(module, name, Declaration.of_function(f"{module}.{name}", function, words))
-        return function
-
-    return declare
-
-
 def declare_task(module: str, name: str, declaration: Declaration) -> None:
     """Register a task's declaration."""
     _declared[module, name] = declaration
@@ -354,10 +297,8 @@ def declaration_of(module: str, name: str) -> Declaration | None:
     """A task's declaration; None if it has none."""
     found = _declared.get((module, name))
     if found is None and module not in _imported:
-        family = arguments_module(module) if "." in module else FAMILIES.get(module)
-        if family is not None:
-            # The module is marked after the import: another thread that imports it now would find no declaration yet.
-            importlib.import_module(f"ort_sdk_cpu.{family}")
+        # The module is marked after the import: another thread that imports it now would find no declaration yet.
+        importlib.import_module(f"ort_sdk_cpu.{arguments_module(module)}")
         _imported.add(module)
         found = _declared.get((module, name))
     return found
@@ -370,12 +311,3 @@ def arguments_module(module: str) -> str:
     """Module, below ``ort_sdk_cpu``, of the classes of arguments of a module's tasks."""
     family, _, name = module.rpartition(".")
     return f"{family}.arguments.{name}"
-
-
-FAMILIES: dict[str, str] = {
-    **dict.fromkeys(("matmul_nbits_activations", "matmul_nbits_transposition"), "gemm.nbits.extents"),
-    **dict.fromkeys(("matmul_nbits_columns", "matmul_nbits_tiles"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("matmul_nbits_panels_f32", "matmul_nbits_panels_i8"), "gemm.nbits.gemm_extents"),
-    **dict.fromkeys(("matmul_nbits_rows_f32", "matmul_nbits_rows_i32", "matmul_nbits_rows_i8"), "gemm.nbits.gemm_extents"),
-}
-"""Name of a module of tasks → module of their declarations, below ``ort_sdk_cpu``."""
