@@ -62,7 +62,7 @@ def load_model(
             no model in ORT format.
     """
     path, source = _source(path_or_bytes)
-    source.let_go()
+    source.drop_pages_later()
     with _errors_that_name(path):
         if is_ort_format(path_or_bytes, model_format):
             if external_initializers:

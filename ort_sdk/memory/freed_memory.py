@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["give_back_freed_memory", "give_back_now_and_then"]
+__all__ = ["give_back_freed_memory", "give_back_periodically"]
 
 MIN_BYTES = 1 << 20
 """Freed memory from which on giving it back is worth a look through all of it."""
@@ -38,7 +38,7 @@ class _Schedule:
     """Time of the clock before which nothing is given back now and then, whatever thread asks."""
 
 
-def give_back_now_and_then() -> None:
+def give_back_periodically() -> None:
     """The same after a run that allocated each value anew, as long as it takes a small part of the run time."""
     start = time.monotonic()
     if start < _Schedule.next_look:

@@ -121,7 +121,7 @@ class Prepacker:
     def _pack_input(self, kernel: Any, node: PackingNode, weight: WeightIdentity, index: int) -> bool:
         packed = NOT_PACKED if _packs_nothing(kernel, node) else self._packed(kernel, node, weight, index)
         if isinstance(packed, PrePackedWeights):
-            _let_go_of_files(weight, packed)
+            _drop_file_pages(weight, packed)
             kernel.use_prepacked(packed, index)
             return True
         if not isinstance(packed, NotPacked):
@@ -211,11 +211,11 @@ def _packs_nothing(kernel: Any, node: PackingNode) -> bool:
     return node.hook is None and not has_own
 
 
-def _let_go_of_files(weight: WeightIdentity, packed: PrePackedWeights) -> None:
+def _drop_file_pages(weight: WeightIdentity, packed: PrePackedWeights) -> None:
     """Give back, soon, the memory of files that a weight was read from, unless its packed form is a view of them."""
     for source in weight.byte_sources:
         if not any(_may_share_memory(buffer, source.array) for buffer in packed.buffers):
-            source.let_go()
+            source.drop_pages_later()
 
 
 def _may_share_memory(buffer: Any, array: HostArray) -> bool:

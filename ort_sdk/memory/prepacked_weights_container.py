@@ -107,7 +107,7 @@ class PrepackedWeightsContainer:
 
     Sessions share packed weights among themselves, and the last one that uses a weight frees it. Sessions made with a
     container leave their packed weights there too, so that a later session finds them although the earlier ones are gone.
-    May be used by any number of sessions and threads. Dropping it, or ``clear``, lets go of what no session uses.
+    May be used by any number of sessions and threads. Dropping it, or ``clear``, frees what no session uses.
     """
 
     def __init__(self) -> None:

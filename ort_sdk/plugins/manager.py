@@ -245,7 +245,7 @@ class PluginManager:
         provider_name = str(getattr(instance, "name", ""))
         record = ProviderRecord(name or provider_name or type(instance).__name__, provider_name)
         for other in entries:
-            taken = [text for text in (record.entry_point_name, provider_name) if other.record.goes_by(text)]
+            taken = [text for text in (record.entry_point_name, provider_name) if other.record.is_named(text)]
             if taken:
                 raise ProviderRefusedError(
                     f"cannot register {record.label()}: '{taken[0]}' is taken by {other.record.label()}; "
@@ -257,7 +257,7 @@ class PluginManager:
     def _in_process_entry(name: str, entries: list[_Entry]) -> _Entry:
         mine = [entry for entry in entries if entry.in_process]
         for entry in mine:
-            if entry.record.goes_by(name):
+            if entry.record.is_named(name):
                 return entry
         known = ", ".join(entry.record.entry_point_name for entry in mine) or "none"
         raise ProviderNotFoundError(f"cannot unregister '{name}': it was not registered in-process; registered are: {known}")

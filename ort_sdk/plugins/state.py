@@ -56,6 +56,6 @@ class ProviderRecord:
         name = self.provider_name or self.entry_point_name
         return f"'{name}' (entry point '{self.entry_point_name}', {self.source()})"
 
-    def goes_by(self, name: str) -> bool:
+    def is_named(self, name: str) -> bool:
         """Whether ``name`` is its provider name or its entry-point name."""
         return name in (self.provider_name, self.entry_point_name)

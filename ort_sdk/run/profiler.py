@@ -32,7 +32,7 @@ class Profiler:
         self._events: list[tuple[str, str, int, int, int, dict[str, Any]]] = []
         self._positions: dict[int, int] = {}
 
-    def know_steps(self, steps: Sequence[Step]) -> None:
+    def number_steps(self, steps: Sequence[Step]) -> None:
         """Number the steps of a plan, for events of nodes without a name."""
         self._positions = {id(step): position for position, step in enumerate(steps)}
 

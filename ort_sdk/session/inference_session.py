@@ -140,7 +140,7 @@ class InferenceSession:
 
             self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:
-            self._profiler.know_steps(state.plan.steps)
+            self._profiler.number_steps(state.plan.steps)
 
     # -- running
 

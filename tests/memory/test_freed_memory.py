@@ -44,7 +44,7 @@ def test_little_free_memory_stays(monkeypatch):
     assert trimmed == [0]
 
 
-def test_giving_back_now_and_then_takes_a_fiftieth_of_the_time(monkeypatch):
+def test_giving_back_periodically_takes_a_fiftieth_of_the_time(monkeypatch):
     now, looks = [100.0], []
 
     def give_back():
@@ -55,7 +55,7 @@ def test_giving_back_now_and_then_takes_a_fiftieth_of_the_time(monkeypatch):
     monkeypatch.setattr(freed_memory, "give_back_freed_memory", give_back)
     monkeypatch.setattr(freed_memory.time, "monotonic", lambda: now[0])
     for _ in range(30):
-        freed_memory.give_back_now_and_then()
+        freed_memory.give_back_periodically()
         now[0] += 0.15
     assert looks == pytest.approx([100.0, 100.61, 101.22, 101.83, 102.44, 103.05, 103.66, 104.27])
 

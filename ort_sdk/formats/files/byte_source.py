@@ -14,7 +14,7 @@ import numpy as np
 from ort_sdk.api import Fail, HostArray
 
 from .checksum import checksum
-from .memory_map import let_go_of_pages, map_file
+from .memory_map import drop_pages, map_file
 
 __all__ = ["ByteSource", "give_back_pages", "map_descriptor", "wrap_buffer"]
 
@@ -67,10 +67,10 @@ class ByteSource:
                 self._copies[offset, length] = copy
             return copy
 
-    def let_go(self) -> None:
-        """Give back the memory of a file with the next ``give_back_pages``: most of what is in it will not be read again.
+    def drop_pages_later(self) -> None:
+        """Have the next ``give_back_pages`` drop a file's pages: most of them will not be read again, and others are read anew.
 
-        What is comes from the file again. Memory that is no file's stays.
+        Memory that is no file's stays.
         """
         if self.is_file:
             with _lock:
@@ -90,13 +90,13 @@ _read: weakref.WeakSet[ByteSource] = weakref.WeakSet()
 
 
 def give_back_pages() -> None:
-    """Give back the memory of files that were let go of.
+    """Give back the memory of files whose pages were to be dropped (``drop_pages_later``).
 
-    Not as soon as that: the next that is read of a file brings megabytes around it, too.
+    It is deferred, since each read of a file brings megabytes around what is read into memory.
     """
     with _lock:
         for source in _read:
-            let_go_of_pages(source.array)
+            drop_pages(source.array)
         _read.clear()
 
 

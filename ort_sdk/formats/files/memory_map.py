@@ -18,7 +18,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["let_go_of_pages", "map_file", "map_file_for_writing"]
+__all__ = ["drop_pages", "map_file", "map_file_for_writing"]
 
 
 def map_file(descriptor: int, size: int, offset: int = 0) -> HostArray:
@@ -47,7 +47,7 @@ def map_file_for_writing(descriptor: int, size: int, offset: int = 0) -> HostArr
     return _mapped(descriptor, size, offset, writable=True)
 
 
-def let_go_of_pages(part: HostArray) -> None:
+def drop_pages(part: HostArray) -> None:
     """Give back the memory of whole pages in a part of a mapped file: the system reads the file again if they are asked for.
 
     Args:

@@ -61,10 +61,10 @@ def _give_back_freed_memory() -> None:
     give_back_pages()
 
 
-def _give_back_now_and_then() -> None:
-    from ort_sdk.memory.freed_memory import give_back_now_and_then
+def _give_back_periodically() -> None:
+    from ort_sdk.memory.freed_memory import give_back_periodically
 
-    give_back_now_and_then()
+    give_back_periodically()
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ class ProgramCache:
             if len(self._seen) == 1 and not self._programs:
                 _give_back_freed_memory()
             else:
-                _give_back_now_and_then()
+                _give_back_periodically()
         return results
 
     def held_bytes(self) -> int:

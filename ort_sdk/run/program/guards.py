@@ -54,7 +54,7 @@ class SideExit:
 
     Args:
         guard: the guard.
-        slots: of the program, to let go of the run's values.
+        slots: of the program, to clear the run's values.
         memory: that the program's next run writes to.
     """
 

@@ -26,8 +26,8 @@ class Options:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
-    def _told(self, name: str, value: Any) -> None:
-        """What else happens when a property gets a value."""
+    def _on_set(self, name: str, value: Any) -> None:
+        """Called when a property got a value, for subclasses that act on it."""
 
 
 class OptionField(Generic[_T]):
@@ -67,7 +67,7 @@ class OptionField(Generic[_T]):
             raise TypeError(
                 f"incompatible function arguments: {type(instance).__name__}.{self._name} takes {self._expected}, got {value!r}"
             ) from None
-        instance._told(self._name, instance._values[self._name])
+        instance._on_set(self._name, instance._values[self._name])
 
 
 def flag(default: bool, doc: str) -> OptionField[bool]:

@@ -273,7 +273,7 @@ class RunOptions(Options):
         self._config = ConfigEntries("RunOptions")
         self._stop = StopFlag()
 
-    def _told(self, name: str, value: Any) -> None:
+    def _on_set(self, name: str, value: Any) -> None:
         if name == "terminate":
             self._stop.is_set = value
 

@@ -125,7 +125,7 @@ def _installed(entries: ProviderList) -> ProviderList:
 
 def _is_known(name: str) -> bool:
     """Whether a provider of that name is installed, usable or not."""
-    return any(record.goes_by(name) for record in plugin_manager().provider_records())
+    return any(record.is_named(name) for record in plugin_manager().provider_records())
 
 
 _PREFERRED: dict[OrtExecutionProviderDevicePolicy, OrtHardwareDeviceType] = {

@@ -47,16 +47,16 @@ class Lifetimes:
         if name in self._ended:
             return []
         self._ended.add(name)
-        return self._let_go(self._value_of.get(name, name))
+        return self._release(self._value_of.get(name, name))
 
     def forget_from(self, number: int) -> None:
         """Forget the names and sequences of this number and above."""
         for name in [name for name in self._value_of if name >= number]:
             value = self._value_of.pop(name)
             self._names[value].remove(name)
-            self._let_go_of_forgotten(name, [value])
+            self._release_forgotten(name, [value])
         for sequence in [sequence for sequence in self._members if sequence >= number]:
-            self._let_go_of_forgotten(sequence, self._members.pop(sequence))
+            self._release_forgotten(sequence, self._members.pop(sequence))
         self._ended = {name for name in self._ended if name < number}
         for table in (self._names, self._holders):
             for value in [value for value in table if value >= number]:
@@ -65,16 +65,16 @@ class Lifetimes:
     def _hold(self, value: int) -> None:
         self._holders[value] = self._holders.get(value, 1) + 1
 
-    def _let_go(self, value: int) -> list[int]:
+    def _release(self, value: int) -> list[int]:
         left = self._holders[value] = self._holders.get(value, 1) - 1
         if left:
             return []
         ended = [value]
         for member in self._members.get(value, ()):
-            ended.extend(self._let_go(member))
+            ended.extend(self._release(member))
         return ended
 
-    def _let_go_of_forgotten(self, holder: int, values: Sequence[int]) -> None:
+    def _release_forgotten(self, holder: int, values: Sequence[int]) -> None:
         if holder not in self._ended:
             for value in values:
                 self._holders[value] -= 1
