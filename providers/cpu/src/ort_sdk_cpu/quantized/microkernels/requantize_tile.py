@@ -63,12 +63,12 @@ def requantize_tile_of(vectors: int, *, is_int8: bool) -> Any:
         """
         given = Operands(0, x, x_row, x_line, lines, steps, sign if is_int8 else None, w, prefetch, prefetch_step)
         target = Target(zero_point, out_sign, out, out_row, left)
-        _quantized(builder, rows, (most_rows(vectors), vectors), given, columns, target)
+        _requantize(builder, rows, (most_rows(vectors), vectors), given, columns, target)
 
     return requantize_tile
 
 
-def _quantized(builder: Any, rows: Any, most: tuple[int, int], given: Operands, columns: Any, target: Target) -> None:
+def _requantize(builder: Any, rows: Any, most: tuple[int, int], given: Operands, columns: Any, target: Target) -> None:
     """Tiles of any number of rows up to the most, with so many vectors of columns."""
     # Behind what sums begin with are scales, and behind these zero points, each as many vectors.
     most_of_rows, vectors = most
@@ -136,7 +136,7 @@ def requantize_zero_points_tile_of(vectors: int, *, is_int8: bool) -> Any:
         """
         given = Operands(0, x, x_row, x_line, lines, steps, sign if is_int8 else None, w, prefetch, prefetch_step, ones)
         target = Target(zero_point, out_sign, out, out_row, left)
-        _quantized(builder, rows, (most_rows_with_ones(vectors), vectors), given, columns, target)
+        _requantize(builder, rows, (most_rows_with_ones(vectors), vectors), given, columns, target)
 
     return requantize_zero_points_tile
 
@@ -194,12 +194,12 @@ def requantize_add_tile_of(vectors: int, *, is_int8: bool) -> Any:
         """
         given = Operands(0, x, x_row, x_line, lines, steps, sign if is_int8 else None, w, prefetch, prefetch_step)
         target = Target(zero_point, out_sign, out, out_row, left)
-        _quantized_sums(builder, (rows, vectors), given, columns, target, Addend(addend, addend_sign, addition))
+        _requantize_add(builder, (rows, vectors), given, columns, target, Addend(addend, addend_sign, addition))
 
     return requantize_add_tile
 
 
-def _quantized_sums(builder: Any, size: tuple[Any, int], given: Operands, columns: Any, target: Target, addend: Addend) -> None:
+def _requantize_add(builder: Any, size: tuple[Any, int], given: Operands, columns: Any, target: Target, addend: Addend) -> None:
     """Tiles of any number of rows, with vectors of columns."""
     rows, vectors = size
 
