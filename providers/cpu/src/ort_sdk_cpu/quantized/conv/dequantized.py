@@ -20,9 +20,9 @@ from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows
 from .centered_weight import CenteredWeight
 from .direct import FIELDS, LineOrder, call_on
-from .packing import PANEL, pack_columns_plain, pack_panels_plain
-from .select import QuantizedConvAlgorithm, is_direct, task_name, threads_for_work, with_amx
-from .tiling import ONES_COLUMNS, Image, Tiling, is_interleaved
+from .packing import pack_columns_plain, pack_panels_plain
+from .select import QuantizedConvAlgorithm, algorithm_of, is_direct, task_name, threads_for_work, tiling_for
+from .tiling import ONES_COLUMNS, Tiling
 
 __all__ = ["DequantizationEpilogue", "DequantizedConvolution"]
 
@@ -106,12 +106,11 @@ class DequantizedConvolution:
             scale: float32, one element.
             out: float32.
         """
-        interleaved, shape = is_interleaved(x.shape, is_channels_last=is_channels_last(x)), self._shape
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
-        threads = threads_for_work(2 * out.size * math.prod(shape[1:]))
-        tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), PANEL, threads))
-        self.algorithm = QuantizedConvAlgorithm.AMX if tiling.chunk else QuantizedConvAlgorithm.VNNI
-        packed = self._packed_in(LineOrder(interleaved, image.has_gaps))
+        threads = threads_for_work(2 * out.size * math.prod(self._shape[1:]))
+        shapes, is_last = (x.shape, self._shape, out.shape), is_channels_last(x)
+        tiling = tiling_for(self._geometry, *shapes, is_channels_last=is_last, threads=threads)
+        self.algorithm = algorithm_of(tiling)
+        packed = self._packed_in(LineOrder(tiling.is_interleaved, tiling.image.has_gaps))
         task = self._task(tiling, x.dtype, has_zero_points=packed.ones is not None)
         execution = TaskExecution(task, _FIELDS, self._scratch, (Windows.workspace, tiling.workspace_bytes * threads))
         execution.set(Argument.WEIGHTS, packed.panels)
@@ -119,7 +118,7 @@ class DequantizedConvolution:
         if packed.ones is not None:
             execution.set(Argument.SRC_1, packed.ones[tiling.ones_columns])
         given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_interleaved=interleaved)
+        return call_on(execution, given, self._scratch, is_interleaved=tiling.is_interleaved)
 
     def _task(self, tiling: Tiling, dtype: np.dtype[Any], *, has_zero_points: bool) -> TaskCall:
         windows = tiling.windows(0, dtype)

@@ -24,8 +24,8 @@ from ort_sdk_cpu.onednn.constants import Argument
 from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
 from .centered_weight import CenteredWeight
 from .packing import PANEL, pack_columns, pack_panels, pack_panels_plain
-from .select import PLAIN, WITH_ZERO_POINTS, is_direct, is_large, panel_for, task_name, threads_for_work, with_amx
-from .tiling import MOST_INTERLEAVED, Image, Tiling, is_interleaved, sign_of
+from .select import PLAIN, WITH_ZERO_POINTS, is_direct, is_large, panel_for, task_name, threads_for_work, tiling_for
+from .tiling import MOST_INTERLEAVED, Tiling, sign_of
 
 __all__ = [
     "FIELDS",
@@ -201,27 +201,26 @@ class DirectConvolution:
         shape = self._shape
         if not is_direct(shape, self._geometry, x.shape):
             return None
-        interleaved = is_interleaved(x.shape, is_channels_last=is_channels_last(x))
-        image = Image.of(x.shape, shape, out.shape, self._geometry.padding(x.shape, shape), is_interleaved=interleaved)
         work = 2 * out.size * math.prod(shape[1:])
         # Little work is left to the task with the widest panels: others would have to be compiled or loaded, too, for little.
         panel = panel_for(shape[0], is_plain=self.can_add and x.dtype != _INT8) if is_large(work) else PANEL
+        shapes, is_last = (x.shape, shape, out.shape), is_channels_last(x)
         threads = threads_for_work(work)
-        tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), panel, threads))
-        weight = self._packed_for(tiling, x.dtype, LineOrder(interleaved, image.has_gaps))
+        tiling = tiling_for(self._geometry, *shapes, is_channels_last=is_last, panel=panel, threads=threads)
+        weight = self._packed_for(tiling, x.dtype)
         if weight is None:
             return None
         name, arguments = self._arguments(tiling.windows(self._x_zero_point, x.dtype), weight, out, added)
-        task = TaskCall(tiling.module, task_name(name, x.dtype, panel), arguments, threads)
+        task = TaskCall(tiling.module, task_name(name, x.dtype, panel), arguments, tiling.threads)
         other = QuantizedConvAdd.addend if added else QuantizedConvWithZeroPoints.ones
-        workspace = Windows.workspace, tiling.workspace_bytes * threads
+        workspace = Windows.workspace, tiling.workspace_bytes * tiling.threads
         execution = TaskExecution(task, {**FIELDS, Argument.SRC_1: other}, self._scratch, workspace)
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
         if weight.ones is not None:
             execution.set(Argument.SRC_1, weight.ones)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_interleaved=interleaved)
+        return call_on(execution, given, self._scratch, is_interleaved=tiling.is_interleaved)
 
     def _arguments(
         self, windows: Windows, weight: PackedWeight, out: HostArray, added: tuple[HostArray, QuantizedAdd] | None
@@ -235,7 +234,8 @@ class DirectConvolution:
             return PLAIN, QuantizedConv(windows, zero_point, sign)
         return WITH_ZERO_POINTS, QuantizedConvWithZeroPoints(windows, zero_point, sign, 0)
 
-    def _packed_for(self, tiling: Tiling, dtype: np.dtype[Any], order: LineOrder) -> PackedWeight | None:
+    def _packed_for(self, tiling: Tiling, dtype: np.dtype[Any]) -> PackedWeight | None:
+        order = LineOrder(tiling.is_interleaved, tiling.image.has_gaps)
         shift, ones = tiling.shift_of(dtype), 1 if self.can_add else tiling.ones_columns
         key = (order, shift, tiling.panel, ones)
         if key not in self._packed:

@@ -30,6 +30,7 @@ __all__ = [
     "ConvIntegerProblem",
     "QLinearConvProblem",
     "QuantizedConvAlgorithm",
+    "algorithm_of",
     "is_direct",
     "is_large",
     "panel_for",
@@ -37,6 +38,7 @@ __all__ = [
     "select_qlinear_conv",
     "task_name",
     "threads_for_work",
+    "tiling_for",
     "with_amx",
 ]
 
@@ -161,12 +163,8 @@ def _is_at_hand(problem: QLinearConvProblem) -> bool:
 def _vectors_or_amx(problem: QLinearConvProblem, output_shape: Sequence[int]) -> QuantizedConvAlgorithm:
     if not has_matrix_unit():
         return QuantizedConvAlgorithm.VNNI
-    x_shape, shape = problem.x_shape, problem.weight_shape
-    interleaved = is_interleaved(x_shape, is_channels_last=problem.is_channels_last)
-    padding = problem.geometry.padding(x_shape, shape)
-    image = Image.of(x_shape, shape, output_shape, padding, is_interleaved=interleaved)
-    tiling = with_amx(Tiling(image, image.source(is_interleaved=interleaved), PANEL, 1))
-    return QuantizedConvAlgorithm.AMX if tiling.chunk else QuantizedConvAlgorithm.VNNI
+    shapes = problem.x_shape, problem.weight_shape, output_shape
+    return algorithm_of(tiling_for(problem.geometry, *shapes, is_channels_last=problem.is_channels_last))
 
 
 def select_conv_integer(problem: ConvIntegerProblem) -> QuantizedConvAlgorithm:
@@ -217,6 +215,28 @@ def is_large(work: int) -> bool:
 def threads_for_work(work: int) -> int:
     """Threads for so many multiplications and additions."""
     return libraries.thread_count() if is_large(work) else 1
+
+
+def tiling_for(
+    geometry: ConvGeometry,
+    x_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    output_shape: Sequence[int],
+    *,
+    is_channels_last: bool,
+    panel: int = PANEL,
+    threads: int = 1,
+) -> Tiling:
+    """How the tasks compute a convolution that ``is_direct``, by panels of so many columns and on so many threads."""
+    interleaved = is_interleaved(x_shape, is_channels_last=is_channels_last)
+    padding = geometry.padding(x_shape, weight_shape)
+    image = Image.of(x_shape, weight_shape, output_shape, padding, is_interleaved=interleaved)
+    return with_amx(Tiling(image, image.source(is_interleaved=interleaved), panel, threads))
+
+
+def algorithm_of(tiling: Tiling) -> QuantizedConvAlgorithm:
+    """What multiplies."""
+    return QuantizedConvAlgorithm.AMX if tiling.chunk else QuantizedConvAlgorithm.VNNI
 
 
 def with_amx(tiling: Tiling) -> Tiling:

@@ -116,6 +116,11 @@ class Tiling(NamedTuple):
     """Steps that AMX takes at a time; 0 if vectors multiply."""
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether channels of NCHW are interleaved."""
+        return self.source == _INTERLEAVED
+
+    @property
     def module(self) -> str:
         """Where the tasks are."""
         return AMX if self.chunk else VNNI
@@ -123,7 +128,7 @@ class Tiling(NamedTuple):
     @property
     def pixel(self) -> int:
         """Bytes of one."""
-        return MOST_INTERLEAVED if self.source == _INTERLEAVED else self.image.channels
+        return MOST_INTERLEAVED if self.is_interleaved else self.image.channels
 
     @property
     def extent(self) -> int:
