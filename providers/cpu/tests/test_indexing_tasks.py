@@ -135,7 +135,7 @@ def test_a_table_that_is_constant():
 @pytest.mark.parametrize(
     ("shape", "axis", "keepdims"), [((7,), 0, 1), ((3, 9), 1, 0), ((3, 9), 0, 1), ((2, 5, 3), -2, 0), ((4, 1), 1, 0)]
 )
-def test_the_place_of_the_largest(op_type, shape, axis, keepdims):
+def test_arg_max(op_type, shape, axis, keepdims):
     nodes = [
         node("Neg", ["x"], ["z"]),
         node(op_type, ["z"], ["place"], axis=axis, keepdims=keepdims),
@@ -184,7 +184,7 @@ def test_columns_of_indices_take_from_a_table_each(index_type):
 
 
 @pytest.mark.parametrize("perm", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
-def test_indices_may_lie_in_any_order(perm):
+def test_indices_of_any_layout(perm):
     table = _random((9, 6), np.float32)
     nodes = [node("Transpose", ["x"], ["i"], perm=perm), node("Gather", ["t", "i"], ["g"]), node("Neg", ["g"], ["y"])]
     model = model_bytes(nodes, [value("x", [2, 3, 4], INT64)], [value("y", None)], {"t": table})
@@ -240,7 +240,7 @@ def test_updates_are_added_in_their_order(shape, axis, count, index_type):
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 21, 33, 17), 1), ((40, 35), 0), ((3, 5, 16), 1), ((1, 150, 40, 40), -3)])
 @pytest.mark.parametrize("follows_convolution", [False, True])
-def test_the_places_of_the_largest_side_by_side(op_type, shape, axis, follows_convolution):
+def test_arg_max_of_columns(op_type, shape, axis, follows_convolution):
     rng, constants, nodes, searched = np.random.default_rng(3), {}, [], "x"
     if follows_convolution and len(shape) == 4:
         constants["w"] = rng.standard_normal((shape[1], shape[1], 1, 1)).astype(np.float32)
@@ -252,7 +252,7 @@ def test_the_places_of_the_largest_side_by_side(op_type, shape, axis, follows_co
 
 
 @pytest.mark.parametrize(("op_type", "find"), [("ArgMax", np.argmax), ("ArgMin", np.argmin)])
-def test_the_first_nan_of_places_side_by_side(op_type, find):
+def test_arg_max_of_columns_finds_the_first_nan(op_type, find):
     x = _random((2, 21, 48), np.float32)
     x.reshape(-1)[np.random.default_rng(5).integers(0, x.size, 90)] = np.nan
     model = model_bytes([node(op_type, ["x"], ["y"], axis=1)], [value("x", [2, 21, 48])], [value("y", None, INT64)], {})

@@ -1,4 +1,4 @@
-"""Large arrays of the user in another order: copied by tasks into what the user gets, beside NumPy."""
+"""Large arrays of other layouts: copied by tasks, beside NumPy."""
 
 import numpy as np
 import pytest

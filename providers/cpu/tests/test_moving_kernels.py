@@ -1,4 +1,4 @@
-"""Kernels that move, place and reduce elements: bound ones give what the shared set gives, in whatever layout inputs lie."""
+"""Kernels that move and reduce elements: bound ones give what the shared set gives, whatever the layout of inputs."""
 
 import numpy as np
 import pytest

@@ -83,11 +83,14 @@ def select_gather(problem: GatherProblem) -> GatherAlgorithm:
     """The algorithm for a Gather."""
     if problem.index_is_known:
         return GatherAlgorithm.SLICE
+    # The tasks move whole words; narrow elements are rare, and NumPy takes them as they are.
     if problem.slice_bytes % _WORD:
         return GatherAlgorithm.NUMPY
+    # NumPy's ``take`` has one thread. Where several are not worth waking up, it is as fast as the task, and loads no code.
     if not problem.stays:
         is_large = problem.threads > 1 and problem.out_elements > MAX_TAKEN
         return GatherAlgorithm.TEAM if is_large else GatherAlgorithm.NUMPY
+    # Bound to arrays that stay, the task is one of a list of calls without Python between them; NumPy would be a step of its own.
     fits = problem.is_contiguous and problem.has_even_indices and problem.slice_bytes > 0
     return GatherAlgorithm.TASK if fits and problem.out_elements <= MAX_TAKEN else GatherAlgorithm.NUMPY
 
@@ -96,6 +99,7 @@ def select_gather_elements(
     data: tuple[int, ...], indices: tuple[int, ...], axis: int, itemsize: int, *, has_plain_indices: bool
 ) -> GatherElementsAlgorithm:
     """The algorithm for data and indices of these shapes, elements of so many bytes, and int32 or int64 indices."""
+    # With as many columns of indices as of data, offsets follow from positions. Else they are a table as large as the indices.
     others = [other for other in range(len(data)) if other != axis]
     is_whole = len(indices) == len(data) and all(data[other] == indices[other] for other in others)
     fits = is_whole and has_plain_indices and itemsize in {_WORD, 2 * _WORD}
@@ -106,6 +110,7 @@ def select_where(
     condition: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...], out: tuple[int, ...], itemsize: int
 ) -> WhereAlgorithm:
     """The algorithm for arrays of these shapes, with elements of so many bytes."""
+    # Broadcasts of x and y that are no scalars would need strides; masks and fill values, for which models have Where, do not.
     fits = all(math.prod(shape) == 1 or shape == out for shape in (x, y))
     if not fits or itemsize not in _ITEM_SIZES:
         return WhereAlgorithm.NUMPY

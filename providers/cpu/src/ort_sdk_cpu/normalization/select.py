@@ -83,8 +83,10 @@ class SoftmaxAxisLayout:
 
 def select_softmax(problem: SoftmaxProblem) -> SoftmaxAlgorithm:
     """The algorithm for contiguous outputs; inputs of other layouts are copied to rows."""
+    # Other types are rare: float16 is widened by the shared set before it comes here.
     if not problem.is_float32:
         return SoftmaxAlgorithm.NUMPY
+    # Inputs of other layouts are copied to rows first: a copy takes less than powers do.
     if problem.is_of_rows:
         return SoftmaxAlgorithm.ROWS
     layout = softmax_axis_layout(problem)
@@ -122,6 +124,7 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def select_channels(*, is_float32: bool, is_nchw: bool, is_nhwc: bool) -> ChannelAlgorithm:
     """The algorithm for arrays that have both this layout; of both, as with one pixel, NCHW."""
+    # No copy between layouts for the normalization alone: in a network of channels-last arrays all its neighbours would need one.
     if is_float32 and is_nchw:
         return ChannelAlgorithm.NCHW
     return ChannelAlgorithm.NHWC if is_float32 and is_nhwc else ChannelAlgorithm.NUMPY

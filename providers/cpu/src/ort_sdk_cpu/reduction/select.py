@@ -132,6 +132,7 @@ class ReduceLayout:
 
 def select_reduce(problem: ReduceProblem) -> tuple[ReduceAlgorithm, ReduceLayout | None]:
     """The algorithm, and how a task goes over the arrays; None for the layout if no task computes it."""
+    # Nothing is combined, divided or rooted: a reshape, which copies.
     if problem.is_identity and problem.count == 1:
         return ReduceAlgorithm.COPY, None
     is_exact = problem.op is not ReduceOp.PROD or problem.count <= MAX_FACTORS
@@ -141,6 +142,8 @@ def select_reduce(problem: ReduceProblem) -> tuple[ReduceAlgorithm, ReduceLayout
 
 def select_numpy(problem: ReduceProblem) -> ReduceAlgorithm:
     """How NumPy computes it, where no task does."""
+    # NumPy's reduction starts anew for each result, which for short axes takes longer than all elements; its functions of two
+    # arrays go through whole slices.
     results = problem.elements // max(problem.count, 1)
     is_short = len(problem.axes) == 1 and 1 < problem.count <= MAX_SLICES
     return ReduceAlgorithm.SLICES if is_short and results >= MIN_RESULTS else ReduceAlgorithm.NUMPY
@@ -150,6 +153,7 @@ def _layout(problem: ReduceProblem) -> ReduceLayout | None:
     """Loops over what is kept and what is reduced, each from the outermost in memory to the innermost; None for too many."""
     shape, strides, out_strides = problem.shape, problem.strides, problem.out_strides
     rank = len(shape)
+    # From the outermost in memory, whatever the order of axes: channels-last arrays are reduced as they are, without a copy.
     order = sorted(range(rank), key=lambda axis: -abs(strides[axis]))
     kept = [axis for axis in order if axis not in problem.axes and shape[axis] != 1]
     reduced = [axis for axis in order if axis in problem.axes and shape[axis] != 1]
@@ -169,6 +173,7 @@ def _layout(problem: ReduceProblem) -> ReduceLayout | None:
         *(*outer.sizes[-KEPT_AXES:], *x_strides, *result_strides),
         *(*inner.sizes[-REDUCED_AXES:], *inner.strides[0][-REDUCED_AXES:]),
     )
+    # Rows first: their accumulators stay in registers, where columns store theirs once for each block.
     if inner.strides[0][-1] == _FLOAT_BYTES and (inner.sizes[-1] >= MIN_ROW or problem.elements <= FEW_ELEMENTS):
         return ReduceLayout(ReduceAlgorithm.ROWS, words)
     if x_strides[-1] == result_strides[-1] == _FLOAT_BYTES:
@@ -178,6 +183,7 @@ def _layout(problem: ReduceProblem) -> ReduceLayout | None:
 
 def select_arg_max(outer: int, count: int, inner: int, *, is_float32: bool) -> ArgMaxAlgorithm:
     """The algorithm for float32 (outer, count, inner) in this order in memory, along the axis in the middle."""
+    # The task wins by columns, which fill its lanes, and where a call of NumPy takes longer than looking at all elements.
     elements = outer * count * inner
     is_long = inner < LANES and count > MAX_ROW_SEARCHED and elements > MAX_SEARCHED
     return ArgMaxAlgorithm.TASK if is_float32 and not is_long else ArgMaxAlgorithm.NUMPY
@@ -185,5 +191,6 @@ def select_arg_max(outer: int, count: int, inner: int, *, is_float32: bool) -> A
 
 def select_top_k(size: int, k: int, *, is_float32: bool) -> TopKAlgorithm:
     """The algorithm for the k largest of rows of so many elements."""
+    # The heap is moved for few elements of a row if k is a small part of it; for short rows it wins whatever k is.
     is_few = 0 < k <= MAX_K and (size <= SHORT_ROW or k * MIN_SHARE <= size)
     return TopKAlgorithm.HEAP if is_float32 and is_few and k <= size < MAX_ROW else TopKAlgorithm.SORT

@@ -69,6 +69,7 @@ def f32_to_f16(args: Cast, thread: int, threads: int) -> None:
 @task
 def f32_to_i32(args: Cast, thread: int, threads: int) -> None:
     """int32 of float32; each thread has a range of vectors."""
+    # Of integers that float32 holds exactly, as sums of 8-bit products are: NaN and numbers out of range do not come here.
     start, stop = _range(args.count, thread, threads)
     whole = start + (stop - start) // 16 * 16
     for element in range(start, whole, 16):

@@ -48,6 +48,7 @@ def _unary(function: Any, args: Unary, thread: int, threads: int) -> None:
 
 @inner
 def _biased(function: Any, args: BiasActivation, thread: int, threads: int) -> None:
+    # The sum is never stored: read and written once, where an addition and a function would do so twice.
     rows, width, bias = args.rows, args.width, args.bias
     whole = width // 16 * 64
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
@@ -142,6 +143,7 @@ def silu(args: Silu, thread: int, threads: int) -> None:
 @task
 def quick_gelu_rows(args: QuickGeluRows, thread: int, threads: int) -> None:
     """QuickGelu, x * sigmoid(alpha * x); each thread has a range of rows."""
+    # By rows, though it is of elements, for the same reason as the functions of two arrays below.
     rows, width, alpha = args.rows, args.width, splat_f32(args.alpha)
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         x, out = args.x + row * width * 4, args.out + row * width * 4

@@ -71,6 +71,7 @@ def _narrow_transpose(itemsize: int) -> Any:
 @inner
 def _addresses(args: StridedCopy, unit: int) -> tuple[int, int]:
     """Addresses in the target and in the source of an index into the first three axes."""
+    # Strides may be 0 (a broadcast source) or negative (a reversed one): addresses are products, not steps.
     second, third = args.sizes.second, args.sizes.third
     i, j, k = unit // third // second, unit // third % second, unit % third
     target = i * args.target_strides.first + j * args.target_strides.second + k * args.target_strides.third
@@ -87,6 +88,7 @@ def _outer_size(args: StridedCopy) -> int:
 
 @inner
 def _copy_row(target: int, source: int, count: int) -> None:
+    # Not ``memcpy``: for short rows, a call and its choice of a method take longer than the copy.
     whole = count // 16 * 64
     for offset in range(0, whole, 64):
         store_i32(target + offset, load_i32(source + offset))
@@ -103,6 +105,7 @@ def _copy_byte_row(target: int, source: int, count: int) -> None:
 
 @inner
 def _copy_strided_row(args: StridedCopy, target: int, source: int) -> None:
+    # Where neither tiles nor rows fit: broadcasts, every other element, axes of a few elements.
     to, from_ = args.target_strides.columns, args.source_strides.columns
     for column in range(args.sizes.columns):
         write_f32(target + column * to, read_f32(source + column * from_))
@@ -122,6 +125,7 @@ def _row_task(name: str, copy_row: Any) -> Task:
     """Rows copied one after the other; each thread has a range of them."""
 
     def copy(args: StridedCopy, thread: int, threads: int) -> None:
+        # Rows of all outer axes are counted through, so that threads get the same number of them whatever axis is long.
         rows = args.sizes.rows
         count = _outer_size(args) * rows
         index, stop = count * thread // threads, count * (thread + 1) // threads
@@ -152,6 +156,7 @@ def _transposing_task(name: str, transpose: Any, itemsize: int) -> Task:
     def transposed(args: StridedCopy, thread: int, threads: int) -> None:
         rows, columns = args.sizes.rows, args.sizes.columns
         to, from_ = args.target_strides.rows, args.source_strides.columns
+        # A unit is 16 rows of the target, all columns: it writes them from front to back, and reads whole cache lines of floats.
         groups = (rows + 15) // 16
         units = _outer_size(args) * groups
         for unit in range(units * thread // threads, units * (thread + 1) // threads):
@@ -196,6 +201,7 @@ def _deinterleaving_task(name: str, channels: int, itemsize: int, copy: Any) -> 
             target, source = _addresses(args, unit // blocks)
             column = unit % blocks * _BLOCK
             stop = min(columns, column + _BLOCK)
+            # Not masked: the remainder of each block would need masks of its own for every channel, and is at most a vector.
             while column + lanes <= stop:
                 deinterleave_vectors(source + column * channels * itemsize, target + column * itemsize, step)
                 column += lanes

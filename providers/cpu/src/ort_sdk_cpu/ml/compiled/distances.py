@@ -25,6 +25,7 @@ def cdist(args: Distances, thread: int, threads: int) -> None:
     for unit in range(blocks * pieces * thread // threads, blocks * pieces * (thread + 1) // threads):
         first, start = unit // pieces * 16, unit % pieces * _ROWS
         left = min(others - first, 16)
+        # Sixteen rows of b side by side, feature by feature, as the panels of a GEMM are packed: a vector is of 16 distances.
         for feature in range(0, features, 16):
             block = args.b + first * row_bytes + feature * 4
             transpose_elements(block, row_bytes, left, features - feature, work + feature * 64, 64)

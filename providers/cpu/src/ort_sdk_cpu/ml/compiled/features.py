@@ -34,6 +34,7 @@ _LARGEST_INTEGER = np.float32(9.2e18)
 
 @inner
 def _norm(x: int, width: int, norm: int) -> Any:
+    # The norm is the same for all rows, so that its test in the loop is predicted.
     lowest, total = splat_f32(np.float32(-np.inf)), zero_f32()
     largest = lowest
     for element in range(0, width, 16):
@@ -93,6 +94,7 @@ def imputer(args: Imputer, thread: int, threads: int) -> None:
         for element in range(0, width, 16):
             left = min(width - element, 16)
             value, other = load_f32_first(x + element * 4, left), load_f32_first(args.values + element * 4, left)
+            # NaN equals nothing, itself included: it has a test of its own, and must not count as equal to another value either.
             if args.replaced_is_nan:
                 found = _where_not_nan(value, value, other)
             else:

@@ -46,6 +46,7 @@ of fewer rows, more than half of each vector would be empty."""
 
 @inner
 def _dot(x: int, y: int, count: int) -> Any:
+    # Lanes are features here, and are added up at the end: for few rows.
     total = zero_f32()
     for element in range(0, count, 16):
         left = min(count - element, 16)
@@ -81,6 +82,8 @@ def _scores_of_16(args: LinearModel, x: int, left: int, columns: int, sums: int)
 @inner
 def _winners_of_16(args: LinearModel, sums: int, winners: int) -> None:
     """Positions of the classes that win in 16 rows, as float32."""
+    # Positions as float32, so that both selections have one type: there are fewer classes than 2**24. Of equal scores, the first
+    # wins, as in NumPy's argmax.
     best, found = load_f32(sums), zero_f32()
     if args.decision >= BINARY:
         found = select_less(splat_f32(args.limit), best, splat_f32(np.float32(1)), found)
@@ -121,6 +124,7 @@ def _finish_16(args: LinearModel, row: int, left: int, sums: int, winners: int) 
             winner = np.int64(read_f32(winners + lane * 4))
             write_i64(args.labels + (row + lane) * 8, read_i64(args.classes + winner * 8))
     if args.scores:
+        # Two scores are made of one: p and 1 - p, or x and -x where the logistic function comes after.
         if expands:
             first = load_f32(sums)
             store_f32(sums + 64, first)
@@ -139,6 +143,7 @@ def linear(args: LinearModel, thread: int, threads: int) -> None:
     x, stride, targets, features = args.x, args.x_stride, args.targets, args.features
     rows, sums = args.rows, args.workspace + thread * (targets + 17) * 64
     first, stop = rows * thread // threads, rows * (thread + 1) // threads
+    # By the thread's own rows, not all: each thread alone decides what fills its vectors.
     if stop - first >= _MIN_ROWS:
         winners, columns = sums + targets * 64, sums + (targets + 1) * 64
         for row in range(first, stop, 16):

@@ -22,6 +22,7 @@ BINARY, _BINARY_PROBABILITY = 2, 3
 @inner
 def _winner(args: ScoredRows, sums: int) -> int:
     """The class of the highest score, or what the one score decides."""
+    # In float64, before scores are rounded to float32, which would make nearly equal ones equal.
     if args.decision >= BINARY:
         return int(read_f64(sums + args.decision_score * 8) > args.limit)
     best = 0
@@ -33,6 +34,7 @@ def _winner(args: ScoredRows, sums: int) -> int:
 
 @inner
 def _softmax(out: int, count: int) -> None:
+    # Shifted by the largest score, so that no power overflows.
     largest, total = splat_f32(np.float32(-np.inf)), zero_f32()
     for element in range(0, count, 16):
         largest = maximum(load_f32_first_or(out + element * 4, min(count - element, 16), largest), largest)

@@ -41,6 +41,8 @@ _MAX_ITERATIONS, _TOLERANCE, _MIN_PROBABILITY = 100, 0.005, 1e-7
 @inner
 def _kernel_values(args: SupportVectorMachine, x: int, supports: int) -> Any:
     """Kernel values of a row with 16 support vectors."""
+    # The sum runs over features, with one lane for each support vector: nothing is added across lanes. The kernel is the same for
+    # all vectors, so that its tests are predicted.
     stride, kind = args.vectors * 4, args.kernel
     total = zero_f32()
     for feature in range(args.features):
@@ -80,6 +82,7 @@ def _score(args: SupportVectorMachine, x: int, values: int, scores: int) -> None
 @inner
 def _winner(scores: int, classes: int) -> int:
     """The first class of those with the most votes: of each pair, the first has one if the score is above zero."""
+    # Votes are counted anew for each class, from the scores of its pairs: an array of votes would need workspace.
     best, most = 0, -1
     for own in range(classes):
         votes = 0
@@ -136,6 +139,8 @@ def _quadratic_form(matrix: int, p: int, qp: int, classes: int) -> float:
 @inner
 def _iterate(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
     """One iteration: each class in turn."""
+    # Each class moves to where its own equation holds, and all are divided by the new sum. Q p is kept up to date, so that a step
+    # takes as many operations as there are classes.
     for own in range(classes):
         diagonal, before = read_f64(matrix + own * (classes + 1) * 8), read_f64(qp + own * 8)
         step = (total - before) / diagonal
@@ -196,6 +201,7 @@ def _finish(args: SupportVectorMachine, row: int, scores: int, pairwise: int) ->
 @task
 def svm(args: SupportVectorMachine, thread: int, threads: int) -> None:
     """Labels and scores; each thread has a range of rows."""
+    # Rows are shared, not support vectors: threads that shared those would have to add their scores up for each row.
     rows, features, classes = args.rows, args.features, args.classes
     values = args.workspace + thread * args.workspace_bytes
     scores = values + args.vectors * 4

@@ -101,6 +101,7 @@ def _report(args: Any, threads: int, failed: int) -> None:
 def gather(args: Gather, thread: int, threads: int) -> None:
     """Slices along an axis; each thread has a range of slices of the output."""
     size, limit, count, words, stride = args.index_bytes, args.limit, args.count, args.slice_words, args.index_stride
+    # Threads share slices of the output, not indices: many indices of few rows and few of many are both work for all threads.
     slices = count * args.outer
     first, failed = slices * thread // threads, 0
     block, position = (first // count, first % count) if slices else (0, 0)
@@ -109,6 +110,7 @@ def gather(args: Gather, thread: int, threads: int) -> None:
         if index < 0 or _read_index(args.indices + position * stride, size) < args.least:
             failed = 1
         else:
+            # Shorter slices share their cache lines with neighbours, and are done before a prefetch would arrive.
             if words >= LANES and position + 1 < count:
                 following = _index(args.indices + (position + 1) * stride, size, limit)
                 _prefetch_slice(args.data + (block * limit + following) * words * 4, words)
@@ -163,6 +165,7 @@ def scatter_elements(args: ScatterElements, _thread: int, _threads: int) -> None
 @task
 def one_hot(args: OneHot, _thread: int, _threads: int) -> None:
     """Rows of the first value, but at an index of the second; one thread. A row whose index is out of range has none."""
+    # Rows are filled by vectors, and one element is put in after that, so that the loop compares nothing.
     depth, words, size = args.depth, args.slice_words, args.index_bytes
     for position in range(args.count):
         row = args.out + position * depth * words * 4
@@ -179,6 +182,7 @@ def one_hot(args: OneHot, _thread: int, _threads: int) -> None:
 @inner
 def _slice_of(tuple_: int, size: int, depth: int, axes: int) -> int:
     """Which slice a tuple names; -1 if it is out of range. ``axes`` has the size and the stride of each index's axis."""
+    # No early exit where an index is out of range: that is an error, and need not be fast.
     found, is_inside = 0, True
     for axis in range(depth):
         index, limit = _read_index(tuple_ + axis * size, size), read_i64(axes + axis * 16)
@@ -271,6 +275,8 @@ def take_along_axis(args: TakeAlongAxis, thread: int, threads: int) -> None:
     """GatherElements of whole columns; each thread has a range of rows of the output."""
     size, outer, limit, count, inner_size = args.index_bytes, args.outer, args.limit, args.count, args.inner
     words, failed = args.slice_words, 0
+    # Along the last axis, elements of a row come from one row of the data; else row by row of the output, so that both sides are
+    # read and written in order, but for the indices' own jumps.
     if inner_size == 1:
         for row in range(outer * thread // threads, outer * (thread + 1) // threads):
             data, indices = args.data + row * limit * words * 4, args.indices + row * count * size

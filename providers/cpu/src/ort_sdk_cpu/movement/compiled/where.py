@@ -16,6 +16,7 @@ from ort_sdk_cpu.simd.vector_types import I8, LANES, operation
 
 __all__ = ["where"]
 
+# Integers of the same size stand for all types: a select moves bits, and those of NaN stay what they are.
 _INTEGERS = {size: ir.IntType(8 * size) for size in (1, 2, 4, 8)}
 
 
@@ -59,6 +60,7 @@ _select_16_x32, _select_one_x32 = _select(4)
 _select_16_x64, _select_one_x64 = _select(8)
 
 
+# The size is an argument: four tasks would each be compiled, kept and loaded by themselves.
 @inner
 def _select_16(size: int, condition: int, x: int, y: int, out: int, x_is_scalar: int, y_is_scalar: int) -> None:
     if size == 8:

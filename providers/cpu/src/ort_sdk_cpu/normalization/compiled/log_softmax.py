@@ -132,6 +132,7 @@ def log_sum_exp(args: LogSumExp, thread: int, threads: int) -> None:
 @task
 def lp_normalization(args: LpNormalization, thread: int, threads: int) -> None:
     """LpNormalization along the last axis; each thread has a range of rows."""
+    # Two passes, norm and quotients. A row of zeros is divided by 1, and stays zeros, as ONNX Runtime has it.
     width, p = args.width, args.p
     for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
         x, out, total = args.x + row * width * 4, args.out + row * width * 4, zero_f32()
@@ -180,6 +181,7 @@ def cum_sum_f32(args: CumSumFloat, thread: int, threads: int) -> None:
 @task
 def cum_sum_i64(args: CumSumInt64, thread: int, threads: int) -> None:
     """CumSum of int64: each thread has a range of rows."""
+    # One by one: int64 has half the lanes of float32, and shapes and positions, of which such sums are, are short.
     units = args.outer * args.inner
     for unit in range(units * thread // threads, units * (thread + 1) // threads):
         total = 0

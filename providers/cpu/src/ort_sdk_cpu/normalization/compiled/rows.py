@@ -102,6 +102,7 @@ def _sum(x: int, width: int) -> Any:
 @inner
 def _sum_of_squares(x: int, width: int, mean: float) -> Any:
     """Of the differences from the mean."""
+    # Lanes behind the last element are loaded as the mean, whose difference from it adds nothing.
     shift = splat_f32(mean)
     first, second = zero_f32(), zero_f32()
     whole = width // 32 * 32
@@ -130,6 +131,7 @@ def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
 @inner
 def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int, shift: int) -> None:
     """(x - mean) * factor * scale + shift."""
+    # One fused multiply-add for scale and shift. The remainder comes after the loop, which then has no masks.
     means, factors, whole = splat_f32(mean), splat_f32(factor), width // 16 * 64
     for offset in range(0, whole, 64):
         value = multiply(subtract(load_f32(x + offset), means), factors)
@@ -189,6 +191,7 @@ def instance_normalization_nchw(args: InstanceNormalization, thread: int, thread
         x, channel = args.x + row * width * 4, row % args.channels * 4
         mean = _sum(x, width) / np.float32(width)
         variance = _sum_of_squares(x, width, mean) / np.float32(width)
+        # Scale and 1 / deviation are one factor for the whole channel: one multiply-add for each element.
         factor = read_f32(args.scale + channel) / np.sqrt(variance + args.epsilon)
         shift = splat_f32(read_f32(args.shift + channel))
         _shifted_and_scaled(x, args.out + row * width * 4, width, splat_f32(mean), splat_f32(factor), shift)
@@ -197,6 +200,7 @@ def instance_normalization_nchw(args: InstanceNormalization, thread: int, thread
 @task
 def group_normalization(args: GroupNormalization, thread: int, threads: int) -> None:
     """GroupNormalization of NCHW (Wu & He 2018): each thread has a range of groups of samples."""
+    # A group's channels are contiguous: its mean and variance are those of one long row, only scale and shift change within.
     count, pixels = args.group_channels, args.pixels
     rows, width = args.samples * args.groups, count * pixels
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):

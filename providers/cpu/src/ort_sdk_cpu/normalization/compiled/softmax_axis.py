@@ -34,6 +34,7 @@ def _columns(x: int, x_stride: int, out: int, out_stride: int, size: int, left: 
 @task
 def softmax_axis(args: SoftmaxAxis, thread: int, threads: int) -> None:
     """Softmax along an axis that others follow: each thread has a range of vectors of 16 neighbours along the last axis."""
+    # Vectors of neighbours are what threads share. Going down an axis, each takes about one cache line of every row.
     vectors = (args.inner + 15) // 16
     units = args.outer * args.middle * vectors
     for unit in range(units * thread // threads, units * (thread + 1) // threads):

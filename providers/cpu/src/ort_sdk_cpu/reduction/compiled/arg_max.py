@@ -43,6 +43,7 @@ def _find_one(x: int, stride: int, count: int, factor: float, out: int) -> None:
 
 @inner
 def _find_16(x: int, stride: int, count: int, factor: float, out: int) -> None:
+    # ArgMin is ArgMax of the opposites, so that one task does for both. Indices are int32, in the lanes of their values.
     factors = splat_f32(factor)
     best, indices = multiply(load_f32(x), factors), zero_i32()
     for other in range(1, count):

@@ -54,6 +54,7 @@ def _square(value: Any, _factor: Any) -> Any:
 @inner
 def _all_lanes(combine: Any, value: Any) -> Any:
     """The lanes combined, in every lane."""
+    # Pairs of neighbours, four times: any function combines so, where LLVM has reductions of a few only.
     for _ in range(4):
         value = combine(even_lanes(value, value), odd_lanes(value, value))
     return value
@@ -71,6 +72,7 @@ def _addresses(args: Reduce, unit: int, last: int) -> tuple[int, int]:
 @inner
 def _finish(args: Reduce, out: int, count: int) -> None:
     """Results divided, and their roots, in place."""
+    # A mean divides, and does not multiply by a reciprocal: that would be rounded twice.
     divisor = splat_f32(args.divisor)
     for offset in range(0, count * 4, 64):
         left = count - offset // 4
@@ -116,6 +118,7 @@ def _rows(combine: Any, prepare: Any, identity: float, args: Reduce, thread: int
 @inner
 def _column(combine: Any, prepare: Any, identity: float, args: Reduce, x: int, left: int) -> Any:
     """Up to sixteen columns; every other row goes to another accumulator."""
+    # Two accumulators for even and odd rows, as ``_four_columns`` has for each column.
     total, factor = splat_f32(identity), splat_f32(args.factor)
     rows, stride = args.reduced_1, args.x_reduced_stride_1
     for index in range(args.reduced_0):
@@ -164,6 +167,7 @@ def _four_columns(combine: Any, prepare: Any, identity: float, args: Reduce, x: 
 
 @inner
 def _columns(combine: Any, prepare: Any, identity: float, args: Reduce, thread: int, threads: int) -> None:
+    # Groups of 64 columns are the unit that threads share: of a matrix with few columns, the first axes are shared instead.
     width = args.kept_2
     groups = (width + 63) // 64
     units = args.kept_0 * args.kept_1 * groups

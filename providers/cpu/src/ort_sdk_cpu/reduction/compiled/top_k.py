@@ -51,6 +51,7 @@ def _value_of(x: int, key: int) -> Any:
 @inner
 def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
     """Fill the heap with the keys of the ``count`` largest products with the sign."""
+    # The first k are all among the best so far; from then on one comparison decides for 16 elements, mostly that none is.
     for index in range(count):
         rise(heap, index, _key(sign * read_f32(x + index * 4), index))
     signs, index = splat_f32(sign), count

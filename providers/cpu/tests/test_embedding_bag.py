@@ -1,4 +1,4 @@
-"""Bags of embeddings as exporters write them: a Loop over slices of a list of numbers, each reduced to one row."""
+"""EmbeddingBag as exporters write it: a Loop over slices of a list of indices, each reduced to one row."""
 
 import numpy as np
 import onnxruntime
@@ -101,7 +101,7 @@ def test_bags_without_rows_are_what_the_reduction_gives():
     _check(model, [feeds])
 
 
-def test_offsets_counted_from_the_end_and_behind_it():
+def test_offsets_counted_from_the_end_and_past_it():
     model, _ = _model("ReduceMean", 13)
     _check(model, [{"numbers": np.arange(8), "offsets": np.array(places)} for places in ([-8, -3, -1], [0, 5, 7])])
 

@@ -1,4 +1,4 @@
-"""Indexing and NonZero in runs without a program, few and many elements, beside onnxruntime."""
+"""Gather, Scatter and NonZero on shapes that were never seen before, few and many elements, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime

@@ -1,4 +1,4 @@
-"""Half constants moved beside values that are kept in float: the first runs, and programs, beside onnxruntime."""
+"""float16 constants beside values that are kept in float: the first runs, and programs, beside onnxruntime."""
 
 import numpy as np
 import onnxruntime

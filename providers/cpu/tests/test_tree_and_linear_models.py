@@ -1,4 +1,4 @@
-"""Ensembles of trees and linear classifiers by compiled tasks: as the shared set computes them, for all that nodes may say."""
+"""Tree ensembles and linear models by compiled tasks: as the shared set computes them, with any attributes."""
 
 import numpy as np
 import onnxruntime
