@@ -208,7 +208,7 @@ def _writer_of(
         function: by NumPy.
         task: the compiled task; None if there is none.
         arguments: its class of arguments.
-        parameters: what these have behind the number of elements.
+        parameters: what these have after the number of elements.
     """
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:

@@ -188,7 +188,7 @@ class _Tuples:
     """Index tuples of slices of data.
 
     Args:
-        data: what is indexed; behind some axes of batches.
+        data: what is indexed, after some axes of batches.
         indices: the tuples are along the last axis.
         batch_dims: axes of batches.
         words: of 4 bytes in a slice.

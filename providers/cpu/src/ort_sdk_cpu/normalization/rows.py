@@ -67,7 +67,7 @@ class _RowTask:
         name: the task's.
         rows_of: see ``_rows``.
         arguments: its class of arguments.
-        options: what these have behind sizes.
+        options: what these have after sizes.
         work: elements of a few instructions each that one takes as long as.
         compute: the shared set's function.
         scratch: workspace.

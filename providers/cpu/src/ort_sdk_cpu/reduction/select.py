@@ -6,6 +6,7 @@ Whether a task is worth loading for few elements is asked of ``is_worth_a_task``
 from __future__ import annotations
 
 import enum
+import functools
 import math
 
 from ort_sdk.api.data_classes import dataclass
@@ -189,6 +190,7 @@ def select_arg_max(outer: int, count: int, inner: int, *, is_float32: bool) -> A
     return ArgMaxAlgorithm.TASK if is_float32 and not is_long else ArgMaxAlgorithm.NUMPY
 
 
+@functools.lru_cache(maxsize=256)  # is asked in each run
 def select_top_k(size: int, k: int, *, is_float32: bool) -> TopKAlgorithm:
     """The algorithm for the k largest of rows of so many elements."""
     # The heap is moved for few elements of a row if k is a small part of it; for short rows it wins whatever k is.

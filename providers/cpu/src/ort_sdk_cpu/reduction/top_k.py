@@ -47,7 +47,7 @@ class _TopKNode:
         return is_heap and is_worth_a_task(x.size, MODULE, NAME)
 
     def arguments(self, x: HostArray, count: int) -> tuple[tuple[int | float, ...], int]:
-        """What the task's arguments have behind the workspace, and threads."""
+        """What the task's arguments have after the workspace, and threads."""
         axis = self.axis % x.ndim
         outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
         threads = min(threads_for(x.size * WORK), outer * inner)

@@ -74,7 +74,7 @@ def _quotient(code: str) -> Emit:
 
 
 def _wide_quotient(body: FunctionBody, x: str, y: str) -> str:
-    """Of 32-bit numbers, by doubles: their quotient never rounds to a whole number that it does not reach."""
+    """Of 32-bit integers, by doubles: their quotient never rounds to an integer that it does not reach."""
     wide = [body.value(f"sitofp <16 x i32> {value} to {_WIDE}") for value in (x, y)]
     quotient = body.value(f"fdiv {_WIDE} {wide[0]}, {wide[1]}")
     return body.value(f"fptosi {_WIDE} {quotient} to <16 x i32>")
@@ -193,7 +193,7 @@ def _half_of_integer(source: str) -> Rule:
 
 
 def _whole_of_float(source: str, target: str, body: FunctionBody, _attributes: Mapping[str, Any], values: Sequence[str]) -> str:
-    """Whole numbers; the least one for what is none of that type, as the processors' instruction gives."""
+    """Integers; the least one for what is out of range, as the processors' instruction gives."""
     from_, to = ELEMENTS[source], ELEMENTS[target]
     beyond = 1 << (8 * to.size - 1)
     is_above = body.value(f"fcmp oge {from_.vector} {values[0]}, splat ({from_.scalar} {float(-beyond)})")
@@ -205,7 +205,7 @@ def _whole_of_float(source: str, target: str, body: FunctionBody, _attributes: M
 
 
 def _byte_of_float(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str]) -> str:
-    """The lowest bits of whole numbers of 32 bits; 0 for what is none."""
+    """The lowest bits of 32-bit integers; 0 for what is out of range."""
     whole = _whole_of_float("f", "i", body, attributes, values)
     return body.value(f"trunc <16 x i32> {whole} to <16 x i8>")
 
