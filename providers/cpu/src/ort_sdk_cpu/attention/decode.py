@@ -49,8 +49,8 @@ __all__ = [
 
 FLOAT, FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 BYTES_PER_THREAD = 1 << 20
-"""Bytes for each thread: reading or writing them takes longer than waking it up, and so much longer that nobody asks whether it
-sleeps."""
+"""Bytes for each thread: reading or writing them takes longer than waking it up, and so much longer that it does not
+matter whether it sleeps."""
 
 DECODING = frozenset({AttentionAlgorithm.DECODE, AttentionAlgorithm.DECODE_F16})
 """Algorithms that fill the cache themselves."""

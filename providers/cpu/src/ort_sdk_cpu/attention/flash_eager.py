@@ -31,7 +31,7 @@ FLOAT = np.dtype(np.float32)
 
 @eager_call("MultiHeadAttention", domain="com.microsoft", integer_inputs=(4, 8, 9))
 def eager_attention(info: KernelInfo, _make_writer: MakeWriter) -> Callable[..., Any] | None:
-    """Attention of queries, keys and values with a bias and numbers added to the scores; ``NotImplemented`` for any other."""
+    """Attention of queries, keys and values with a bias and a score bias; ``NotImplemented`` for any other."""
     over_cache = multi_head(info)
     if any(info.wants_output(index) for index in range(1, len(info.outputs))) or info.attribute("unidirectional", 0):
         return None if over_cache is None else over_cache.call

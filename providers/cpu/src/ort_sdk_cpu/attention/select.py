@@ -108,7 +108,7 @@ def select_over_cache(problem: AttentionProblem) -> AttentionAlgorithm:
 
 def is_for_cached_tasks(problem: AttentionProblem) -> bool:
     """Whether few queries meet so many keys in a program that ``select_over_cache`` chooses."""
-    # Groups are not looked at: MultiHeadAttention, which asks, has as many heads of keys as of queries.
+    # Without groups: MultiHeadAttention has as many heads of keys as of queries.
     has_many_keys = problem.keys >= MIN_KEYS_PER_QUERY * problem.queries
     has_work = problem.query_elements * problem.key_elements >= MIN_CACHED_WORK
     return problem.is_compiled and problem.queries <= MOST_DECODE_QUERIES and has_many_keys and has_work

@@ -132,7 +132,7 @@ class RecurrentTask:
         return (MODULE_INT24, _ARGUMENTS_INT24[name]) if is_int24 else (MODULE, _ARGUMENTS[name])
 
     def _more_numbers(self) -> Mapping[str, int]:
-        """Further numbers that the task takes, by name."""
+        """Further sizes and strides that the task takes, by name."""
         return {}
 
     def use_peepholes(self, peepholes: HostArray) -> None:

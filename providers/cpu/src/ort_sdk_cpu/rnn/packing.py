@@ -70,7 +70,7 @@ class LayerWeights:
         return f"panels-{UNITS}" + ("-of-24-bits-if-spread-allows" if is_worth_it else "")
 
     def is_int24(self, r: HostArray | None) -> bool:
-        """Whether tasks find whole numbers in the panels, with R as given to the node."""
+        """Whether panels are of 24 bits, with R as given to the node."""
         return r is None and self._is_int24
 
     def shape_of(self, index: int, inputs: Sequence[Any]) -> tuple[int, ...]:

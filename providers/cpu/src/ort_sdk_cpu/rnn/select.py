@@ -129,7 +129,7 @@ class LayerSizes:
 
     @property
     def is_of_team(self) -> bool:
-        """Whether several threads share each step, and meet behind it."""
+        """Whether several threads share each step, and meet after it."""
         if libraries.thread_count() < 2 or not libraries.has_openmp():
             return False
         # Samples make a step longer as units do, but the barrier stays one: few units are worth a team with many samples.

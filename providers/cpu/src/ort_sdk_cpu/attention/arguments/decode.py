@@ -69,7 +69,7 @@ class CachedTokens(Tokens):
     left: int
     """Positions before its own that a query sees; -1 for all."""
     right: int
-    """Positions behind its own that it sees; -1 for all."""
+    """Positions after its own that it sees; -1 for all."""
     past_rows: int
     capacity: int
     """Rows of ``keys`` and ``values``."""
@@ -141,7 +141,7 @@ class CachedTokens(Tokens):
         return self.key_heads * self.group
 
     def _read_tokens(self) -> Extents:
-        """Positions, and the numbers to rotate queries and new keys by."""
+        """Cache positions, and the tables that rotate queries and new keys."""
         tokens = max(self.tokens, self.new_tokens) if self.appends else self.tokens
         yield from self.rotary.extents((self.batch - 1) * self.tokens + tokens)
         yield reads(self.cache_positions, self.batch * CACHE_POSITIONS * INT64)
@@ -183,7 +183,7 @@ class CachedTokens(Tokens):
 
 
 def _filled(cache: HeadRows, sizes: tuple[int, int, int, int], itemsize: int) -> Extent:
-    """Rows of a cache: what is behind new ones is cleared as if the rows of a head had no gaps."""
+    """Rows of a cache: those after new ones are cleared as if the rows of a head had no gaps."""
     batch, heads, rows, size = sizes
     strided = cache.extent(*sizes, itemsize, is_written=True)
     cleared = reaches(
@@ -208,7 +208,7 @@ class DecodeAttention(CachedTokens, module=MODULE, tasks=("decode_attention",)):
 
 
 class AppendToCache(CachedTokens, module=MODULE, tasks=("append_to_cache",)):
-    """New keys and values behind those of the past, and rotated queries."""
+    """New keys and values appended to those of the past, and rotated queries."""
 
     def extents(self) -> Extents:
         """What is read and written."""

@@ -30,7 +30,7 @@ QUERY_BYTES = QUERIES * FLOAT
 KEY_BLOCK = 128
 """Keys of a block."""
 TRANSPOSED_BYTES = 2048
-"""For what is transposed: two tiles of 16 * 16 numbers."""
+"""For what is transposed: two tiles of 16 * 16 elements."""
 ALL_KEYS = (1, None, -1, -1, None, 0.0)
 """The last arguments where all queries see all keys, no heads share any, and scores have no cap."""
 
@@ -76,7 +76,7 @@ class FlashAttention(TaskArguments, module=MODULE, tasks=("flash_attention",)):
     left: int
     """Positions before its own that a query sees; -1 for all."""
     right: int
-    """Positions behind its own that it sees; -1 for all, 0 for causal attention."""
+    """Positions after its own that it sees; -1 for all, 0 for causal attention."""
     sinks: Pointer
     """float32 (heads): a score without a value that takes part in each softmax (attention sink); 0 for none."""
     softcap: float

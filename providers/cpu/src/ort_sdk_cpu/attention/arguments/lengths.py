@@ -28,7 +28,7 @@ class CachePositions(TaskArguments, module=MODULE, tasks=("cache_positions",)):
     """Tokens of the longest sequence, ONNX's ``total_sequence_length``."""
     past_rows: int
     is_causal: int
-    """1: queries see no keys behind them, so that those behind a sequence's end need no limit."""
+    """1: queries see no keys after them, so that keys after a sequence's end need no limit."""
     cache_positions: Pointer
     """int64 (batch, 3)."""
 
@@ -89,7 +89,7 @@ class LengthCheck(TaskArguments, module=MODULE, tasks=("check_lengths",)):
 
 
 class MaskBias(TaskArguments, module=MODULE, tasks=("mask_bias",)):
-    """What a mask of keys adds to scores."""
+    """The score bias of a mask."""
 
     mask: Pointer
     """int32 (count), above 0 where keys are seen."""
@@ -105,7 +105,7 @@ class MaskBias(TaskArguments, module=MODULE, tasks=("mask_bias",)):
 
 
 class KeyCountBias(TaskArguments, module=MODULE, tasks=("key_count_bias",)):
-    """What numbers of keys add to scores."""
+    """The score bias of sequences with so many keys each."""
 
     counts: Pointer
     """int32 (batch): each sequence's keys."""
@@ -114,7 +114,7 @@ class KeyCountBias(TaskArguments, module=MODULE, tasks=("key_count_bias",)):
     out: Pointer
     """float32 (batch, keys)."""
     hidden: float
-    """What is added behind a sequence's keys."""
+    """What is added after a sequence's keys."""
 
     def extents(self) -> Extents:
         """What is read and written."""

@@ -86,13 +86,13 @@ class RotaryTables(TaskArguments):
     row_stride: int
     """Bytes from row to row of both."""
     pairs: int
-    """Pairs of elements that are rotated; elements of a head behind them stay. 0: nothing is rotated."""
+    """Pairs of elements that are rotated; a head's other elements stay. 0: nothing is rotated."""
     is_interleaved: int
     """1: pairs are neighbours (GPT-J); 0: an element of the first half and one of the second (GPT-NeoX)."""
     token_rows: Pointer
     """int64 (batch, tokens): each token's row; 0: the row is the token's position."""
     rows: int
-    """Tokens whose row would lie behind the last one take the last."""
+    """Tokens whose row would be after the last one take the last."""
 
     def extents(self, tokens: int) -> Extents:
         """The tables, and the rows of so many tokens, are read."""

@@ -85,7 +85,7 @@ def append_to_cache(args: AppendToCache, thread: int, threads: int) -> None:
 
 @inner
 def _add_mask(scores: int, mask: int, stride: int, left: int) -> Any:
-    """16 scores with a mask's numbers."""
+    """16 scores and their mask."""
     value = load_f32(scores)
     if stride == 4:
         return add(value, load_f32_first(mask, left))
@@ -105,7 +105,7 @@ def _final_scores(scores: int, count: int, skipped: int, shown: int, mask: int, 
             store_f32(own, multiply(tanh(divide(load_f32(own), splat_f32(cap))), splat_f32(cap)))
         if mask:
             store_f32(own, _add_mask(own, mask + key * mask_stride, mask_stride, count - key))
-        # Lanes behind the last key are hidden, too: their scores are those of the last key, again.
+        # Lanes after the last key are hidden, too: their scores are those of the last key, again.
         value = load_f32_first_or(own, shown - key, splat_f32(_HIDDEN))
         if skipped > key:
             value = load_f32_first_or(hidden, skipped - key, value)

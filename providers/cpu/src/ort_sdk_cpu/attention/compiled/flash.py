@@ -98,7 +98,7 @@ def _cap(scores: int, keys: int, cap: float) -> None:
 
 @inner
 def _hide(scores: int, keys: int, distance: int, left: int, right: int, workspace: int) -> None:
-    """Hide keys outside of their queries' windows; the first key is ``distance`` positions behind the first query."""
+    """Hide keys outside of their queries' windows; the first key is ``distance`` positions after the first query."""
     # Positions as float32 are exact up to 2**24, far beyond the keys of a sequence in memory.
     for query in range(QUERIES):
         write_f32(workspace + query * 4, np.float32(query))

@@ -1,4 +1,4 @@
-"""Lengths and masks that only a run knows, as attention takes them. Few numbers: all tasks are of one thread."""
+"""Lengths and masks that only a run knows, as attention takes them. All are small: tasks are of one thread."""
 
 from __future__ import annotations
 

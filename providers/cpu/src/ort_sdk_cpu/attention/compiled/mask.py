@@ -4,7 +4,7 @@ Encoders get texts of several lengths padded to one: the mask adds a large negat
 have weights that are exactly 0 in float32 if their scores are lower than another one's by more than 104, the negative logarithm
 of the smallest float32. That is proved before they are left out. By Cauchy and Schwarz no product of a query and a key is larger
 than the product of their lengths. If that is below a third of the difference d that the mask makes, visible and hidden scores
-are apart by more than d / 3 whatever they are, and d is at least 1000 here.
+differ by more than d / 3 whatever they are, and d is at least 1000 here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _add_vectors(scores: int, first: Any, second: Any) -> None:
 
 @inner
 def _add_of_keys(mask: int, key_stride: int, keys: int, scores: int) -> None:
-    """A mask with one number for each key, whatever the query."""
+    """A mask with one element for each key, whatever the query."""
     for key in range(keys):
         value = broadcast_f32(mask + key * key_stride)
         _add_vectors(scores + key * QUERY_BYTES, value, value)
@@ -56,7 +56,7 @@ def _add_of_keys(mask: int, key_stride: int, keys: int, scores: int) -> None:
 
 @inner
 def _add_gathered(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int) -> None:
-    """A mask of any strides, number by number."""
+    """A mask of any strides, element by element."""
     # A gather of 16 numbers takes as many loads: this is for masks that are broadcast or transposed otherwise.
     for key in range(keys):
         own = mask + key * key_stride
@@ -67,7 +67,7 @@ def _add_gathered(mask: int, query_stride: int, key_stride: int, queries: int, k
 
 @inner
 def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
-    """A mask in which the numbers for all keys follow each other: transposed by tiles of 16 * 16, as scores are."""
+    """A mask whose keys are contiguous: transposed by tiles of 16 * 16, as scores are."""
     for key in range(0, keys, 16):
         own = mask + key * 4
         transpose_rows(own, query_stride, min(queries, 16), keys - key, workspace)
@@ -80,7 +80,7 @@ def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int
 
 @inner
 def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
-    """Add a block of a mask to its scores (keys, 32); ``query_stride`` 0: the numbers are the same for all queries."""
+    """Add a block of a mask to its scores (keys, 32); ``query_stride`` 0: it is the same for all queries."""
     if not query_stride:
         _add_of_keys(mask, key_stride, keys, scores)
     elif key_stride == 4:
@@ -91,7 +91,7 @@ def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: 
 
 @inner
 def query_stride_of(args: FlashAttention, mask: int) -> Any:
-    """Bytes from query to query of a mask; 0 if the numbers are the same for all queries.
+    """Bytes from query to query of a mask; 0 if it is the same for all queries.
 
     Exporters expand a mask of keys to all queries. Comparing it once takes less than transposing it for each head.
     """
@@ -109,7 +109,7 @@ def query_stride_of(args: FlashAttention, mask: int) -> Any:
 
 @inner
 def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
-    """(keys up to the last visible one, by how much the mask of those behind is lower than its largest number).
+    """(keys up to the last visible one, by how much the mask of those after it is lower than its largest element).
 
     All keys and 0 where few are hidden.
     """

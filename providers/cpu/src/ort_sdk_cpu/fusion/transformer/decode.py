@@ -77,7 +77,7 @@ class RunArguments:
     """What a run gives to a task, beside rows and their number."""
 
     numbers: tuple[tuple[Hashable, int], ...]
-    """Names of numbers in the task's ``Terms``, and the numbers."""
+    """Name in the task's ``Terms``, and number, of each."""
     outputs: tuple[tuple[int, HostArray], ...]
     """Further values that the task writes, and their arrays."""
     kept: tuple[HostArray | None, ...]
@@ -96,7 +96,7 @@ class RunBinder(Protocol):
         """Values that are written beside rows."""
 
     def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
-        """A run's part of the arguments; None for arrays that the task does not take.
+        """What the arguments have of a run; None for arrays that the task does not take.
 
         Args:
             given: inputs by value.

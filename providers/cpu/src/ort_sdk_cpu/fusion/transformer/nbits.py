@@ -1,4 +1,4 @@
-"""Products of few rows with weights of packed integers as parts of a sequence, and the tasks that arrange their rows."""
+"""MatMulNBits of few rows as parts of a sequence: GEMVs, and the tasks that quantize or rearrange their activations."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 from .decode import WORK
 from .row_step import FLOAT_BYTES, ROWS, RowStep, renamed
 
-__all__ = ["behind_arranged", "nbits_step"]
+__all__ = ["nbits_step", "with_activation_tasks"]
 
-ARRANGED = (-1, -2, -3)
-"""Rows, their scales and their sums as a task arranges them: numbers that no value of a program has."""
+ACTIVATION_VALUES = (-1, -2, -3)
+"""Activations, their scales and their sums as such a task writes them: numbers that no value of a program has."""
 TASK_WITH_WORKSPACE = "deinterleave_f32"
 """Task that has workspace where others write scales."""
 
 
 def nbits_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
-    """A MatMulNBits whose weight stays and is read where it lies, as a task for few rows; None for any other step."""
+    """A MatMulNBits whose constant weight is read in place, as a task for few rows; None for any other step."""
     kernel: Any = step.kernel
     if step.op_type != "MatMulNBits" or not hasattr(kernel, "gemv"):
         return None
@@ -37,7 +37,7 @@ def nbits_step(step: FusibleStep, program: FusibleProgram) -> RowStep | None:
         return None
     product: NBitsGemv | None = kernel.gemv()
     bias = _bias(step, program)
-    return None if product is None or bias is NotImplemented else _product(product, x, out, bias)
+    return None if product is None or bias is NotImplemented else _gemv_step(product, x, out, bias)
 
 
 def _bias(step: FusibleStep, program: FusibleProgram) -> Any:
@@ -49,14 +49,14 @@ def _bias(step: FusibleStep, program: FusibleProgram) -> Any:
     return NotImplemented if shown is None or shown.constant is None else np.ascontiguousarray(shown.constant)
 
 
-def _product(product: NBitsGemv, x: int, out: int, bias: Any) -> RowStep:
+def _gemv_step(product: NBitsGemv, x: int, out: int, bias: Any) -> RowStep:
     """The GEMV's task; the activations' buffers, ``out`` and M depend on the run."""
     k, n = product.arguments.k, product.arguments.n
-    arranged = _arranged(product, x)
+    made = _activation_task(product, x)
     words: list[Word] = list(product.arguments.words)
     numbers = {MatMulNBits.m: ROWS, MatMulNBits.bias: bias, MatMulNBits.out: _value(out)}
     fields = (MatMulNBits.x, MatMulNBits.x_scales, MatMulNBits.x_sums)
-    numbers |= {field: _value(own) for field, own in zip(fields, ARRANGED, strict=True) if own in arranged.writes}
+    numbers |= {field: _value(own) for field, own in zip(fields, ACTIVATION_VALUES, strict=True) if own in made.writes}
     if product.reads_activations:
         numbers[MatMulNBits.activations] = _value(x)
     for field, word in numbers.items():
@@ -67,21 +67,21 @@ def _product(product: NBitsGemv, x: int, out: int, bias: Any) -> RowStep:
         (x,),
         (out,),
         kept=tuple(word for word in words if isinstance(word, np.ndarray)),
-        arranged=arranged,
+        activation_task=made,
         by_columns=True,
         numbers=k * n,
         most_rows=product.most,
     )
 
 
-def _arranged(product: NBitsGemv, x: int) -> RowStep:
+def _activation_task(product: NBitsGemv, x: int) -> RowStep:
     """The task that brings rows into the form that dot products read."""
     plan, arguments = product.plan, product.arguments
     has_workspace = plan.activations_task == TASK_WITH_WORKSPACE
-    widths = {own: nbytes // FLOAT_BYTES for own, nbytes in zip(ARRANGED, plan.buffers, strict=True) if nbytes}
+    widths = {own: nbytes // FLOAT_BYTES for own, nbytes in zip(ACTIVATION_VALUES, plan.buffers, strict=True) if nbytes}
     if has_workspace:
-        del widths[ARRANGED[1]]
-    target, scales, sums = (_value(own) if own in widths else 0 for own in ARRANGED)
+        del widths[ACTIVATION_VALUES[1]]
+    target, scales, sums = (_value(own) if own in widths else 0 for own in ACTIVATION_VALUES)
     given = Activations(
         x=_value(x),
         rows=ROWS,
@@ -108,18 +108,18 @@ def _value(index: int) -> Terms:
     return ((("value", index), 1),)
 
 
-def behind_arranged(steps: Iterable[RowStep]) -> list[RowStep]:
-    """Steps in order, each behind the task that arranges its rows: once for all that read the same in the same form."""
+def with_activation_tasks(steps: Iterable[RowStep]) -> list[RowStep]:
+    """Steps in order, each after the task that makes its activations: one for all that read the same in the same form."""
     found: list[RowStep] = []
     made: dict[TaskWords, Mapping[int, int]] = {}
     for step in steps:
-        first = step.arranged
+        first = step.activation_task
         if first is None:
             found.append(step)
             continue
         names = made.get(first.task)
         if names is None:
-            names = made[first.task] = {own: own - len(ARRANGED) * len(made) for own in ARRANGED}
+            names = made[first.task] = {own: own - len(ACTIVATION_VALUES) * len(made) for own in ACTIVATION_VALUES}
             found.append(_named(first, names))
         reads, widths = (*step.reads, *first.writes), {**first.widths, **step.widths}
         found.append(_named(replace(step, reads=reads, widths=widths), names))

@@ -92,7 +92,7 @@ class RowStep:
     """Values whose layout is not the program's: only other tasks can read them."""
     masks_nan: bool = False
     """Whether the steps put 0 for NaN, and the task does not: a run with NaN goes to the steps."""
-    arranged: RowStep | None = None
+    activation_task: RowStep | None = None
     """Task that quantizes or rearranges what it reads, whose values have numbers below 0; readers of the same share it."""
     by_columns: bool = False
     """Whether each thread makes some columns of all rows."""
@@ -130,7 +130,7 @@ class RowStep:
             reads=tuple(names[index] for index in self.reads),
             repeated=steps,
             required=required,
-            arranged=None if self.arranged is None else self.arranged.over(views),
+            activation_task=None if self.activation_task is None else self.activation_task.over(views),
         )
 
 
@@ -188,7 +188,7 @@ def only_reader(index: int, op_type: str, program: FusibleProgram) -> int | None
 
 
 def _is_of_shapes(position: int, program: FusibleProgram) -> bool:
-    """Whether a step gives a shape, or reshapes what nothing but a shape is asked of."""
+    """Whether a step gives a shape, or reshapes a value that only such steps read."""
     step = program.steps.get(position)
     if step is None or step.domain or step.op_type not in {"Shape", "Reshape"}:
         return False

@@ -27,7 +27,7 @@ from ort_sdk_cpu.platform.addresses import address_of
 from .bounds import LaunchedTask, Span, check_tasks, spans_of
 from .buffers import RowLayout
 from .decode import RunArguments
-from .nbits import behind_arranged
+from .nbits import with_activation_tasks
 from .row_step import RowStep, ScoreBiasOperand
 
 __all__ = ["RowSequence"]
@@ -82,7 +82,7 @@ class RowSequence:
         program: FusibleProgram,
         scratch: Scratch,
     ) -> None:
-        steps = behind_arranged(steps)
+        steps = with_activation_tasks(steps)
         self._steps, self._scratch = steps, scratch
         widths = {index: width for step in steps for index, width in step.widths.items()}
         ranks = {index: len(program.values[index].shape) for index in widths if index in program.values}

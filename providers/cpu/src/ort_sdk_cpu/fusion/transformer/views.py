@@ -126,7 +126,7 @@ class RowViews:
         return self._kept(step, step.inputs[0], (str(shape[-1]),))
 
     def single(self, value: int) -> Heads | None:
-        """A value (batch, tokens, size) as the only head of rows, or a part of them."""
+        """A value (batch, tokens, size) as the only head of rows, or as some of their columns."""
         if len(self._shape(value)) != 3:
             return None
         own, start, split = self._part_of(value)
@@ -134,7 +134,7 @@ class RowViews:
         return Heads(replace(rows, steps=rows.steps | split), self._shape(own)[-1], start, 1, size, size)
 
     def heads(self, value: int) -> Heads | None:
-        """A value (batch, heads, tokens, size) as a part of rows."""
+        """A value (batch, heads, tokens, size) as columns of rows."""
         if value in self._rows_of_heads[True]:
             return self._rows_of_heads[True][value]
         whole, start, steps = self._sliced(value)
@@ -168,7 +168,7 @@ class RowViews:
         return before.selected(first, count, position) if follow else None
 
     def heads_of_tokens(self, value: int) -> Heads | None:
-        """A value (batch, tokens, heads, size) as a part of rows."""
+        """A value (batch, tokens, heads, size) as columns of rows."""
         if value in self._rows_of_heads[False]:
             return self._rows_of_heads[False][value]
         if len(self._shape(value)) != 4:

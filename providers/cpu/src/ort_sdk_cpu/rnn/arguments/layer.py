@@ -62,7 +62,7 @@ class Layer(TaskArguments):
 
     @classmethod
     def of_sizes(cls, **sizes: int) -> Any:
-        """Arguments with these numbers; addresses are pointed later, and all else is 0."""
+        """Arguments with these sizes and strides; addresses are pointed later, and all else is 0."""
         words = [0] * len(cls.fields)
         for name, size in sizes.items():
             words[getattr(cls, name)] = size

@@ -40,7 +40,7 @@ def _quantize_rows(x: int, out: int, out_row: int, first: int, stop: int, size: 
 
 @inner
 def _panel_bytes(size: int) -> int:
-    """Of 16 units, four gates, and ``size`` numbers along K."""
+    """Bytes of a panel of 16 units, four gates, and ``size`` elements of K."""
     return (size + 3) // 4 * GATES * 64
 
 

@@ -1,4 +1,4 @@
-"""Panels of recurrent weights, 16 hidden units each: of float32, or of 24-bit fixed point behind the vectors that scale them."""
+"""Panels of recurrent weights, 16 hidden units each: of float32, or of 24-bit fixed point after the vectors that scale them."""
 
 from __future__ import annotations
 
