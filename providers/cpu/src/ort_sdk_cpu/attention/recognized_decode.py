@@ -71,31 +71,16 @@ class RecognizedAttention:
             The result, after the cache's keys and values if there is a past; ``NotImplemented`` for arrays that
             compiled tasks do not take.
         """
-        shape = q.shape
-        is_single = past_key is not None and past_value is not None and past_key.ndim == past_value.ndim == 3
-        if is_single:
-            q, k, v, past_key, past_value = (array[:, None] for array in (q, k, v, past_key, past_value))  # type: ignore[index]
-        elif past_key is not None and q.ndim == 3:
-            q = q.reshape(*past_key.shape[:2], *shape[1:])
-        elif q.ndim == 3:
-            q, k, v = q[None], k[None], v[None]
+        shape, is_single = q.shape, past_key is not None and past_value is not None and past_key.ndim == past_value.ndim == 3
+        q, k, v, past_key, past_value = _by_heads(q, k, v, past_key, past_value)
         if not _fit(q, k, v, past_key, past_value):
             return NotImplemented
-        batch, heads, _, size = q.shape
         keys = k.shape[2] + (0 if past_key is None else past_key.shape[2])
-        matrices, targets = batch * heads, (key_target, value_target)
-        if k.shape[1] != heads and targets != (None, None):
+        if not _fit_targets(q, k, v, keys, (key_target, value_target)):
             return NotImplemented
-        if not (_is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))):
-            return NotImplemented
-        scores = (*shape[:-1], keys)
-        if not (broadcasts_to(condition, scores) and broadcasts_to(added, scores)):
-            return NotImplemented
-        mask = score_bias_of(condition, self._filter_value, added)
+        mask = self._score_bias(condition, added, (*shape[:-1], keys), q.shape[:2])
         if mask is NotImplemented:
             return NotImplemented
-        if mask is not None and len(scores) == 3:
-            mask = mask.reshape(_by_head(mask, batch, heads))
         cached = self._run(q, k, v, past_key, past_value, mask)
         if self._masks_nan and math.isnan(cached.out.sum()):
             return NotImplemented
@@ -103,6 +88,17 @@ class RecognizedAttention:
         if past_key is None:
             return result
         return (cached.keys[:, 0], cached.values[:, 0], result) if is_single else (cached.keys, cached.values, result)
+
+    def _score_bias(
+        self, condition: HostArray | None, added: HostArray | None, scores: tuple[int, ...], heads: tuple[int, ...]
+    ) -> Any:
+        """What ``score_bias_of`` gives for scores of a shape, for (batch, heads); ``NotImplemented`` if it does not broadcast."""
+        if not (broadcasts_to(condition, scores) and broadcasts_to(added, scores)):
+            return NotImplemented
+        mask = score_bias_of(condition, self._filter_value, added)
+        if mask is None or mask is NotImplemented or len(scores) == 4:
+            return mask
+        return mask.reshape(_by_head(mask, *heads))
 
     def _run(self, q: Any, k: Any, v: Any, past_key: Any, past_value: Any, mask: Any) -> CachedAttention:
         """Attention of arrays of four axes, done."""
@@ -128,6 +124,17 @@ class RecognizedAttention:
         cached.run()
         self.algorithm = cached.algorithm
         return cached
+
+
+def _by_heads(q: Any, k: Any, v: Any, past_key: Any, past_value: Any) -> tuple[Any, ...]:
+    """Arrays with axes for batch and heads, where those of the steps have one for both, or none for a single head."""
+    if past_key is not None and past_value is not None and past_key.ndim == past_value.ndim == 3:
+        return tuple(array[:, None] for array in (q, k, v, past_key, past_value))
+    if past_key is not None and q.ndim == 3:
+        return q.reshape(*past_key.shape[:2], *q.shape[1:]), k, v, past_key, past_value
+    if q.ndim == 3:
+        return q[None], k[None], v[None], past_key, past_value
+    return q, k, v, past_key, past_value
 
 
 def score_bias_of(condition: HostArray | None, filter_value: float, added: HostArray | None) -> Any:
@@ -160,6 +167,17 @@ def _by_head(mask: HostArray, batch: int, heads: int) -> tuple[int, ...]:
 def _is_shape(target: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
     """Whether a shape, of which one dimension may be open, is this one."""
     return target is None or all(own in {-1, wanted} for own, wanted in zip(target, shape, strict=True))
+
+
+def _fit_targets(
+    q: HostArray, k: HostArray, v: HostArray, keys: int, targets: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+) -> bool:
+    """Whether the steps reshape keys and values of the cache to matrices for each head, or not at all."""
+    (batch, heads, _, size), (key_target, value_target) = q.shape, targets
+    if k.shape[1] != heads and targets != (None, None):
+        return False
+    matrices = batch * heads
+    return _is_shape(key_target, (matrices, keys, size)) and _is_shape(value_target, (matrices, keys, v.shape[3]))
 
 
 def _fit(q: HostArray, k: HostArray, v: HostArray, past_key: HostArray | None, past_value: HostArray | None) -> bool:
