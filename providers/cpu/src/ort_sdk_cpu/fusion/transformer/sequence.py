@@ -129,6 +129,20 @@ class RowSequence:
         if caches is None:
             return NotImplemented
         shaped = self._words_for(batch_shape, rows)
+        numbers, outputs = self._bound(inputs, batch_shape, rows, caches)
+        words = shaped.words.copy()
+        self._sequence.add(words, numbers)
+        self._check_once(words, shaped, (*inputs, *outputs.values(), *(each for found in caches for each in found.kept)))
+        run_sequence(words, shaped.threads)
+        if self._has_failed(words, outputs):
+            return NotImplemented
+        made = tuple(outputs[index] for index in self._order)
+        return made if len(made) > 1 else made[0]
+
+    def _bound(
+        self, inputs: Sequence[HostArray], batch_shape: tuple[int, ...], rows: int, caches: Sequence[RunArguments]
+    ) -> tuple[list[tuple[Hashable, int]], dict[int, HostArray]]:
+        """Numbers of a run in the words, and new outputs by value."""
         numbers: list[tuple[Hashable, int]] = [
             (("value", index), address_of(inputs[position])) for position, index, _ in self._given
         ]
@@ -141,25 +155,30 @@ class RowSequence:
         for found in caches:
             numbers += found.numbers
             outputs.update(found.outputs)
-        words = shaped.words.copy()
-        self._sequence.add(words, numbers)
+        return numbers, outputs
+
+    def _has_failed(self, words: HostArray, outputs: dict[int, HostArray]) -> bool:
+        """Whether a task could not do its work, or made NaN where the steps do not."""
+        if any(words[_record_of(words, position) + 1] for position in self._failing):
+            return True
+        return self._masks_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs)
+
+    def _check_once(self, words: HostArray, shaped: _ShapedWords, arrays: Sequence[Any]) -> None:
+        """Check the extents of all tasks in the first run with a shape.
+
+        Raises:
+            ExtentError: a task would reach outside of an array.
+        """
         # Extents follow from these alone. Words are kept for fewer shapes.
         key = (shaped.batch_shape, shaped.threads, shaped.bytes)
         if key not in self._checked:
-            self._check(words, shaped, (*inputs, *outputs.values(), *(each for found in caches for each in found.kept)))
+            self._check(words, shaped, arrays)
             if len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
             self._checked.add(key)
-        run_sequence(words, shaped.threads)
-        if any(words[_record_of(words, position) + 1] for position in self._failing):
-            return NotImplemented
-        if self._masks_nan and any(math.isnan(outputs[index].sum()) for index, *_ in self._outputs):
-            return NotImplemented
-        made = tuple(outputs[index] for index in self._order)
-        return made if len(made) > 1 else made[0]
 
     def _check(self, words: HostArray, shaped: _ShapedWords, arrays: Sequence[Any]) -> None:
-        """Check the extents of all tasks against arrays, constants and workspace, in the first run with a shape.
+        """Check the extents of all tasks against arrays, constants and workspace.
 
         Raises:
             ExtentError: one would not.
