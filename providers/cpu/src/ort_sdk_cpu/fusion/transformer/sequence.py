@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.gemm.plan import partition_gemm, plan_gemm
+from ort_sdk_cpu.gemm.plan import Partition, partition_gemm, plan_gemm
 from ort_sdk_cpu.gemm.select import FEW_ROWS, BLayout, GemmAlgorithm
+from ort_sdk_cpu.jit.extents.sizes import VECTOR, whole
 from ort_sdk_cpu.jit.task import WORD, task_address
 from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, run_sequence
 from ort_sdk_cpu.memory.result_pool import ResultMemory
@@ -227,37 +228,49 @@ class RowSequence:
         return made
 
     def _made(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
-        most = libraries.thread_count()
-        products = {sizes: plan_gemm(sizes.problem(rows), most).partition for sizes in self._products}
-        threads = max((partition.threads for partition in products.values()), default=1)
-        together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
-        # A team that is there anyway reads all weights together.
-        threads = max(threads, min(most, together // WEIGHTS_PER_THREAD))
-        if rows <= FEW_ROWS:
-            products = {sizes: partition_gemm(sizes.problem(rows), threads) for sizes in self._products}
-        work = max([each.workspace_bytes // each.threads for each in products.values()] + [step.work for step in self._steps])
-        work = -(-work // 64) * 64
-        values = -(-(self._layout.row_bytes * rows + self._layout.offset) // 64) * 64
+        threads, gemms = self._partitioned(rows)
+        work = max([each.workspace_bytes // each.threads for each in gemms.values()] + [step.work for step in self._steps])
+        work = whole(work, VECTOR)
+        values = whole(self._layout.row_bytes * rows + self._layout.offset, VECTOR)
         base = self._scratch.address(WORKSPACE, values + work * threads)
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": batch_shape[0], "length": batch_shape[1]}
-        for sizes, partition in products.items():
+        for sizes, partition in gemms.items():
             *parts, _, mc = partition.words
             numbers |= {(sizes, position): number for position, number in enumerate((*parts, mc))}
-        by_rows = frozenset(sizes for sizes, partition in products.items() if partition.words[:2] == (threads, 1))
-        shared = frozenset(sizes for sizes, partition in products.items() if partition.algorithm is GemmAlgorithm.SPLIT_K)
+        words = self._sequence.filled(numbers, threads, self._barriers_for(gemms, threads))
+        return _ShapedWords(words, threads, values + work * threads, base, self._put_tasks(words, gemms), batch_shape)
+
+    def _partitioned(self, rows: int) -> tuple[int, dict[BLayout, Partition]]:
+        """Threads, and how they share each GEMM."""
+        most = libraries.thread_count()
+        gemms = {sizes: plan_gemm(sizes.problem(rows), most).partition for sizes in self._products}
+        threads = max((partition.threads for partition in gemms.values()), default=1)
+        together = self._packed_numbers + (self._numbers if rows <= FEW_ROWS else 0)
+        # A team that is there anyway reads all weights together.
+        threads = max(threads, min(most, together // WEIGHTS_PER_THREAD))
+        if rows <= FEW_ROWS:
+            gemms = {sizes: partition_gemm(sizes.problem(rows), threads) for sizes in self._products}
+        return threads, gemms
+
+    def _barriers_for(self, gemms: Mapping[BLayout, Partition], threads: int) -> list[bool]:
+        """What ``_barriers_with`` gives, kept for each way in which threads share GEMMs."""
+        by_rows = frozenset(sizes for sizes, partition in gemms.items() if partition.words[:2] == (threads, 1))
+        shared = frozenset(sizes for sizes, partition in gemms.items() if partition.algorithm is GemmAlgorithm.SPLIT_K)
         if (by_rows, shared) not in self._barriers:
             self._barriers[by_rows, shared] = self._barriers_with(by_rows, shared)
-        words = self._sequence.filled(numbers, threads, self._barriers[by_rows, shared])
+        return self._barriers[by_rows, shared]
+
+    def _put_tasks(self, words: HostArray, gemms: Mapping[BLayout, Partition]) -> tuple[tuple[str, str], ...]:
+        """Module and name of each task; those of GEMMs, which depend on their rows, are put into the words."""
         names = [
-            (step.task.module, step.task.name if step.product is None else products[step.product].task.name)
-            for step in self._steps
+            (step.task.module, step.task.name if step.product is None else gemms[step.product].task.name) for step in self._steps
         ]
         for index, (step, name) in enumerate(zip(self._steps, names, strict=True)):
             if step.product is not None:
                 words[_record_of(words, index)] = task_address(*name)
-        return _ShapedWords(words, threads, values + work * threads, base, tuple(names), batch_shape)
+        return tuple(names)
 
     def _barriers_with(self, by_rows: frozenset[BLayout], shared: frozenset[BLayout]) -> list[bool]:
         """For each step, whether it has to wait for all threads: it needs what others wrote, or writes where others read.
