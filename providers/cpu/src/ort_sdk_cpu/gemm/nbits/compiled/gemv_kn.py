@@ -112,7 +112,7 @@ def _strip_sums(bits: int, kind: str) -> Any:
         zeros: int,
         sums: int,
         kept: int,
-        lost: int,
+        compensation: int,
         table: Any,
         ahead: int,
     ) -> None:
@@ -135,12 +135,12 @@ def _strip_sums(bits: int, kind: str) -> Any:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
                     prefetch_second(place + _AHEAD_OF_SCALES + line * 64)
-                finish(sums, lost, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
+                finish(sums, compensation, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)
             kept += row_bytes
             sums += row_bytes
-            lost += row_bytes
+            compensation += row_bytes
 
     return strip_sums
 
@@ -220,7 +220,7 @@ def _block_sums(bits: int, kind: str) -> Any:
             min(block, args.k - first),
             args.scales + number * args.scales_stride,
         )
-        zeros, kept, lost = args.zero_points, sums + m * strips_bytes, sums + 2 * m * strips_bytes
+        zeros, kept, compensation = args.zero_points, sums + m * strips_bytes, sums + 2 * m * strips_bytes
         zeros += number * args.zero_points_stride if zeros else 0
         # With more rows of activations their sums take the place in the cache.
         together, strips = (rows_of_one, _GROUP_OF_ONE) if m == 1 else (rows_of_more, _GROUP_OF_MORE)
@@ -248,7 +248,7 @@ def _block_sums(bits: int, kind: str) -> Any:
                         zeros,
                         sums + place,
                         kept + place,
-                        lost + place,
+                        compensation + place,
                         table,
                         ahead,
                     )

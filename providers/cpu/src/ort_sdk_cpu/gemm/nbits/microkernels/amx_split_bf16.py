@@ -74,7 +74,7 @@ def _first_bits(builder: Any, value: Any) -> Any:
 
 def _remainder(builder: Any, value: Any) -> Any:
     """What the first bits leave; 0 of what is not finite."""
-    # Exact: the first bits are a term of the number.
+    # Exact: the first bits are a part of the number.
     remainder = builder.fsub(value, _first_bits(builder, value))
     return builder.select(builder.fcmp_ordered("ord", remainder, remainder), remainder, ir.Constant(VF32, None))
 

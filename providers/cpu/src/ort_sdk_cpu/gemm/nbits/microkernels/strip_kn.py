@@ -43,11 +43,11 @@ class StripOperations(NamedTuple):
     load_zeros: Any
     """``load_zeros(address, flip, start)``: the zero points of the columns, packed as a row of codes, less ``start``."""
     finish: Any
-    """``finish(target, lost, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times ``x_scale``
-    less zero points times ``x_sum``, all times the scales, in the order of their row. Activations of float32 add to those
-    at ``lost`` what is lost in rounding."""
+    """``finish(target, compensation, sums, scales, zeros, x_scale, x_sum)``: add to the float32 at ``target`` the sums times
+    ``x_scale`` less zero points times ``x_sum``, all times the scales, in the order of their row. Activations of float32 add to
+    those at ``compensation`` what is lost in rounding."""
     settle: Any
-    """``settle(target, lost)``: add a vector of what was lost in rounding, but to sums that became infinite."""
+    """``settle(target, compensation)``: add a vector of what was lost in rounding, but to sums that became infinite."""
     item: int
     """Bytes from one activation to the next."""
 
@@ -154,22 +154,24 @@ class _Strips:
             total = builder.insert_value(total, vector, index)
         return total
 
-    def finish(self, builder: Any, target: Any, lost: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any) -> None:
+    def finish(
+        self, builder: Any, target: Any, compensation: Any, total: Any, scales: Any, zeros: Any, x_scale: Any, x_sum: Any
+    ) -> None:
         factor, taken = splat(builder, x_scale), splat(builder, builder.fneg(x_sum))
         for index, number in enumerate(self.numbers(builder, total)):
             place = _at(builder, target, index * 64)
             # Zero points times the activations' sum, taken off the block's sum of products.
             value = _fma(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
-            self._add(builder, place, _at(builder, lost, index * 64), value, self._scale(builder, scales, index))
+            self._add(builder, place, _at(builder, compensation, index * 64), value, self._scale(builder, scales, index))
 
-    def settle(self, builder: Any, target: Any, lost: Any) -> None:
-        lost = emit_load(builder, lost, VF32)
+    def settle(self, builder: Any, target: Any, compensation: Any) -> None:
+        lost = emit_load(builder, compensation, VF32)
         # What an infinite sum lost is infinity less infinity.
         is_number = builder.fcmp_ordered("ord", lost, lost)
         total = builder.fadd(emit_load(builder, target, VF32), builder.select(is_number, lost, ir.Constant(VF32, None)))
         emit_store(builder, target, total)
 
-    def _add(self, builder: Any, place: Any, _rest: Any, value: Any, scale: Any) -> None:
+    def _add(self, builder: Any, place: Any, _compensation: Any, value: Any, scale: Any) -> None:
         """Add a product to the sum at a place."""
         emit_store(builder, place, _fma(builder, value, scale, emit_load(builder, place, VF32)))
 
@@ -236,15 +238,15 @@ class _StripsF32(_Strips):
         flipped = builder.and_(builder.xor(codes, splat(builder, flip)), ir.Constant(VI32, [255] * LANES))
         return builder.fsub(builder.sitofp(flipped, VF32), ir.Constant(VF32, [128.0] * LANES))
 
-    def _add(self, builder: Any, place: Any, lost: Any, value: Any, scale: Any) -> None:
-        """The same; what is lost in rounding is added to the lost (Knuth's two-sum)."""
+    def _add(self, builder: Any, place: Any, compensation: Any, value: Any, scale: Any) -> None:
+        """The same; what is lost in rounding is added to the compensation (Knuth's two-sum)."""
         # Sums of hundreds of blocks: what each addition loses is kept apart, and added at the end.
         product, total = builder.fmul(value, scale), emit_load(builder, place, VF32)
         found = builder.fadd(total, product)
         part = builder.fsub(found, total)
         lost = builder.fadd(builder.fsub(total, builder.fsub(found, part)), builder.fsub(product, part))
         emit_store(builder, place, found)
-        emit_store(builder, lost, builder.fadd(emit_load(builder, lost, VF32), lost))
+        emit_store(builder, compensation, builder.fadd(emit_load(builder, compensation, VF32), lost))
 
     def numbers(self, builder: Any, total: Any) -> list[Any]:
         return [builder.extract_value(total, index) for index in range(self.count)]
