@@ -75,5 +75,5 @@ def _mask_words(mask: HostArray, group: int) -> Words:
 
 def _attend(shape: AttentionShape, operands: Sequence[Words], mask: Words, scratch: Scratch) -> None:
     threads = shape.threads(libraries.thread_count())
-    workspace = (scratch.room("attention", threads * shape.thread_bytes), shape.thread_bytes)
-    flash_task()(threads, FlashAttention.of(operands, shape.words, workspace, mask))
+    buffer = (scratch.room("attention", threads * shape.thread_bytes), shape.thread_bytes)
+    flash_task()(threads, FlashAttention.of(operands, shape.words, buffer, mask))

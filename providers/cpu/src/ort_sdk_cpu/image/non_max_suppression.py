@@ -47,9 +47,9 @@ def non_max_suppression(info: KernelInfo) -> EagerCall | None:
         threads = min(threads_for(SCORE_WORK * scores.size), pairs)
         room = count * 8 + -(-most // LANES) * LANES * 20
         kept, counts = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
-        workspace, thresholds = scratch.room(MODULE, room * threads), (float(share or 0), float(bound or 0))
+        buffer, thresholds = scratch.room(MODULE, room * threads), (float(share or 0), float(bound or 0))
         limits = (most, centered, int(bound is not None), *thresholds)
-        arguments = Suppression(boxes, scores, kept, counts, workspace, pairs, count, classes, *limits)
+        arguments = Suppression(boxes, scores, kept, counts, buffer, pairs, count, classes, *limits)
         task_function(MODULE, "suppress")(threads, arguments)
         rows = np.empty((int(counts.sum()), 3), np.int64)
         task_function(MODULE, "selected_indices")(1, SelectedIndices(kept, counts, rows, pairs, classes, most))

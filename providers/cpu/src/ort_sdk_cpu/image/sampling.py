@@ -105,9 +105,9 @@ def roi_align(info: KernelInfo) -> EagerCall | None:
 
         x, indices = _in_layout(x, work, scratch), np.ascontiguousarray(images, np.int64)
         out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
-        (_, channels, height, width), workspace = x.shape, scratch.room(MODULE, threads * room)
+        (_, channels, height, width), buffer = x.shape, scratch.room(MODULE, threads * room)
         options = (*bins, ratio, room, int(is_channels_last(x)), int(mode == "avg"))
-        arguments = RoiAlign(x, regions, out, workspace, indices, channels, height, width, len(rois), *options)
+        arguments = RoiAlign(x, regions, out, buffer, indices, channels, height, width, len(rois), *options)
         task_function(MODULE, "roi_align")(threads, arguments)
         return out
 

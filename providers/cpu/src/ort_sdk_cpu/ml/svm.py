@@ -211,8 +211,8 @@ def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
             return NotImplemented
         rows = len(x)
         scores, labels = np.empty((rows, task.columns), np.float32), np.empty(rows, np.int64) if classifies else None
-        workspace = scratch.room(MODULE, plan.workspace)
-        words = (x, scores, labels, *task.arrays, workspace, *plan.words)
+        buffer = scratch.room(MODULE, plan.workspace)
+        words = (x, scores, labels, *task.arrays, buffer, *plan.words)
         plan.function(plan.threads, SupportVectorMachine.of_words(words))
         if labels is None:
             return scores
