@@ -1,7 +1,7 @@
 """Copies of up to five axes between layouts, of elements of one, two and four bytes.
 
 Elements are moved as their bits. Wider ones are rows of several of four bytes. Which task copies a pair of layouts is chosen in
-``ort_sdk_cpu.kernel.strided_copy``; the names are XNNPACK's, where ``x32`` says the bits of an element.
+``ort_sdk_cpu.kernel.layouts.strided_copy``; the names are XNNPACK's, where ``x32`` says the bits of an element.
 """
 
 from __future__ import annotations
