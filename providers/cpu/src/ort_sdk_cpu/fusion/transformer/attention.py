@@ -15,13 +15,23 @@ from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .attention_pattern import AttentionGroup
-from .decode import BATCH, LENGTH, WORK, WORK_BYTES, Given, KeyValueCache, RowOperand, RunArguments, decode_task, score_bias_in
-from .row_step import RowStep, only_reader
+from .decode import KeyValueCache, decode_task, score_bias_in
+from .row_step import (
+    BATCH,
+    FLOAT_BYTES,
+    LENGTH,
+    WORK,
+    WORK_BYTES,
+    Given,
+    RowOperand,
+    RowStep,
+    RunArguments,
+    only_reader,
+)
 from .views import SWAP_TOKENS_AND_HEADS, Heads, RowViews, SameRows
 
 __all__ = ["attention_step"]
 
-FLOAT_BYTES = 4
 VECTOR = 16
 SINGLE = 3
 """Rank of a single head: (batch, tokens, size)."""

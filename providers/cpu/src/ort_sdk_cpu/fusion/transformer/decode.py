@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,20 +34,14 @@ from ort_sdk_cpu.attention.group_query import cache_positions_array, cache_posit
 from ort_sdk_cpu.attention.operators import bias_of_mask
 from ort_sdk_cpu.attention.recognized_decode import score_bias_of
 from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
 from ort_sdk_cpu.memory.result_pool import ResultMemory
 from ort_sdk_cpu.platform.addresses import address_of
 
+from .row_step import BATCH, FLOAT_BYTES, LENGTH, WORK, WORK_BYTES, Given, RowOperand, RunArguments
+
 __all__ = [
-    "BATCH",
-    "LENGTH",
-    "WORK",
-    "WORK_BYTES",
-    "Given",
     "KeyValueCache",
-    "RowOperand",
-    "RunArguments",
-    "RunBinder",
     "decode_task",
     "group_query_attention",
     "multi_head_over_cache",
@@ -55,54 +49,10 @@ __all__ = [
     "score_bias_in",
 ]
 
-FLOAT_BYTES, HALF_BYTES = 4, 2
+HALF_BYTES = 2
 VECTOR = 16
 PAST_KEY, LASTS, LONGEST, COS, SIN = 3, 5, 6, 7, 8
 FIRST_UNSUPPORTED, MOST_OUTPUTS, MULTI_HEAD_INPUTS = 9, 3, 8
-
-BATCH: Terms = (("batch", 1),)
-LENGTH: Terms = (("length", 1),)
-"""Tokens of a sequence."""
-WORK: Terms = (("work", 1),)
-"""Address of the workspace of all threads."""
-WORK_BYTES: Any = (("work bytes", 1),)
-"""Of a thread's workspace."""
-
-Given = Mapping[int, HostArray]
-"""Inputs of a sequence by value."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunArguments:
-    """What a run gives to a task, beside rows and their number."""
-
-    numbers: tuple[tuple[Hashable, int], ...]
-    """Name in the task's ``Terms``, and number, of each."""
-    outputs: tuple[tuple[int, HostArray], ...]
-    """Further values that the task writes, and their arrays."""
-    kept: tuple[HostArray | None, ...]
-    """Further arrays that it reads."""
-
-
-class RunBinder(Protocol):
-    """Binds what a task's arguments have of a run, beside rows and their number."""
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """Values that are read beside rows."""
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """Values that are written beside rows."""
-
-    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
-        """What the arguments have of a run; None for arrays that the task does not take.
-
-        Args:
-            given: inputs by value.
-            batch_shape: batch and tokens.
-            shared: what binders of one run have in common, by any key: layers have the same masks and positions.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,22 +202,6 @@ class RotaryOfIds:
             is_shaped = ids.shape == batch_shape and ids.dtype == np.int64 and ids.flags.c_contiguous
             shared[name] = is_shaped and ids.min() >= 0 and ids.max() < self.rows
         return RunArguments(((("ids", self.own), address_of(ids)),), (), (ids,)) if shared[name] else None
-
-
-@dataclass(frozen=True, slots=True)
-class RowOperand:
-    """Rows of one of queries, keys, values and results: a value, and strides in bytes."""
-
-    index: int
-    row: int
-    offset: int = 0
-    head: int = 0
-    """From head to head; 0 where they follow each other."""
-
-    def words(self, size: int) -> tuple[Word, ...]:
-        """Words of ``HeadRows``."""
-        start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
-        return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
 
 
 def score_bias_in(given: Given, condition: int, filter_value: float, added: int, scores: tuple[int, ...]) -> Any:

@@ -16,8 +16,7 @@ from ort_sdk_cpu.platform.addresses import address_of
 from ort_sdk_cpu.reduction.arguments.arg_max import MODULE as ARG_MAX
 from ort_sdk_cpu.reduction.arguments.arg_max import ArgMax
 
-from .decode import Given, RunArguments
-from .row_step import RowStep
+from .row_step import Given, RowStep, RunArguments
 
 __all__ = ["index_step"]
 

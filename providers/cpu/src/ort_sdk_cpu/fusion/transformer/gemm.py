@@ -16,8 +16,18 @@ from ort_sdk_cpu.jit.task_sequence import TaskWords, Word
 from ort_sdk_cpu.kernel.activation import ActivationKind
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import WORK, WORK_BYTES
-from .row_step import FLOAT_BYTES, ROWS, RowStep, are_floats, only_reader, optional_input, shape_of, value_address
+from .row_step import (
+    FLOAT_BYTES,
+    ROWS,
+    WORK,
+    WORK_BYTES,
+    RowStep,
+    are_floats,
+    only_reader,
+    optional_input,
+    shape_of,
+    value_address,
+)
 
 __all__ = ["gemm_step", "gemm_with_epilogue"]
 

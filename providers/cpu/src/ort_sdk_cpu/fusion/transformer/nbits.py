@@ -15,8 +15,7 @@ from ort_sdk_cpu.gemm.nbits.launch import ACTIVATIONS, NBitsGemv
 from ort_sdk_cpu.gemm.nbits.operands import BIAS
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 
-from .decode import WORK
-from .row_step import FLOAT_BYTES, ROWS, RowStep, renamed
+from .row_step import FLOAT_BYTES, ROWS, WORK, RowStep, renamed
 
 __all__ = ["nbits_step", "with_activation_tasks"]
 

@@ -15,13 +15,11 @@ from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
 from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import BATCH, LENGTH, Given, RowOperand, RunArguments
-from .row_step import RowStep, only_reader
+from .row_step import BATCH, FLOAT_BYTES, LENGTH, Given, RowOperand, RowStep, RunArguments, only_reader
 from .views import RowViews
 
 __all__ = ["rotation_of_heads"]
 
-FLOAT_BYTES = 4
 FLOAT = np.dtype(np.float32)
 
 

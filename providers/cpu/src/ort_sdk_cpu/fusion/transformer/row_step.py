@@ -6,9 +6,9 @@ named numbers, such as the number of rows or the address of a value, times const
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,15 +17,21 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
 
-from .decode import RunBinder
-
 if TYPE_CHECKING:
     from .views import RowViews
 
 __all__ = [
+    "BATCH",
     "FLOAT_BYTES",
+    "LENGTH",
     "ROWS",
+    "WORK",
+    "WORK_BYTES",
+    "Given",
+    "RowOperand",
     "RowStep",
+    "RunArguments",
+    "RunBinder",
     "ScoreBiasOperand",
     "are_floats",
     "constant_vector",
@@ -40,6 +46,65 @@ __all__ = [
 FLOAT_BYTES = 4
 ROWS: Any = (("rows", 1),)
 """Number of rows."""
+BATCH: Terms = (("batch", 1),)
+LENGTH: Terms = (("length", 1),)
+"""Tokens of a sequence."""
+WORK: Terms = (("work", 1),)
+"""Address of the workspace of all threads."""
+WORK_BYTES: Any = (("work bytes", 1),)
+"""Of a thread's workspace."""
+
+Given = Mapping[int, HostArray]
+"""Inputs of a sequence by value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunArguments:
+    """What a run gives to a task, beside rows and their number."""
+
+    numbers: tuple[tuple[Hashable, int], ...]
+    """Name in the task's ``Terms``, and number, of each."""
+    outputs: tuple[tuple[int, HostArray], ...]
+    """Further values that the task writes, and their arrays."""
+    kept: tuple[HostArray | None, ...]
+    """Further arrays that it reads."""
+
+
+class RunBinder(Protocol):
+    """Binds what a task's arguments have of a run, beside rows and their number."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Values that are read beside rows."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Values that are written beside rows."""
+
+    def bind(self, given: Given, batch_shape: tuple[int, ...], shared: dict[Hashable, Any]) -> RunArguments | None:
+        """What the arguments have of a run; None for arrays that the task does not take.
+
+        Args:
+            given: inputs by value.
+            batch_shape: batch and tokens.
+            shared: what binders of one run have in common, by any key: layers have the same masks and positions.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RowOperand:
+    """Rows of one of queries, keys, values and results: a value, and strides in bytes."""
+
+    index: int
+    row: int
+    offset: int = 0
+    head: int = 0
+    """From head to head; 0 where they follow each other."""
+
+    def words(self, size: int) -> tuple[Word, ...]:
+        """Words of ``HeadRows``."""
+        start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
+        return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
 
 
 def value_address(index: int) -> Terms:

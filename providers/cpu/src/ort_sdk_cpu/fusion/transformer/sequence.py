@@ -27,9 +27,8 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .bounds import LaunchedTask, Span, check_tasks, spans_of
 from .buffers import RowLayout
-from .decode import RunArguments
 from .nbits import with_activation_tasks
-from .row_step import RowStep, ScoreBiasOperand
+from .row_step import RowStep, RunArguments, ScoreBiasOperand
 
 __all__ = ["RowSequence"]
 

@@ -17,12 +17,16 @@ from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRo
 from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .decode import BATCH, LENGTH, WORK, WORK_BYTES, group_query_attention, multi_head_over_cache, rotary_embedding
+from .decode import group_query_attention, multi_head_over_cache, rotary_embedding
 from .gemm import gemm_step
 from .normalization import normalization_step, skip_normalization_step
 from .row_step import (
+    BATCH,
     FLOAT_BYTES,
+    LENGTH,
     ROWS,
+    WORK,
+    WORK_BYTES,
     RowStep,
     ScoreBiasOperand,
     are_floats,

@@ -17,7 +17,7 @@ from ort_sdk.api import FusibleProgram, FusibleStep
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
 
-from .decode import FLOAT_BYTES, RowOperand
+from .row_step import FLOAT_BYTES, RowOperand
 
 __all__ = ["SWAP_TOKENS_AND_HEADS", "Heads", "RowViews", "SameRows"]
 
