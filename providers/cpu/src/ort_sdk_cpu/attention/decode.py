@@ -185,7 +185,7 @@ class CachedAttention:
         """
         form = self._form()
         self.algorithm = form.algorithm
-        return self._few(form, memory) if form.algorithm in DECODING else self._many(form, memory)
+        return self._decode(form, memory) if form.algorithm in DECODING else self._append_and_attend(form, memory)
 
     def _form(self) -> _Form:
         k, v, values = self.k, self.v, self.values
@@ -240,7 +240,7 @@ class CachedAttention:
         """How many are worth waking for what is read and written of the cache."""
         return max(1, min(libraries.thread_count(), form.bytes_of_key * self.max_keys // BYTES_PER_THREAD))
 
-    def _few(self, form: _Form, memory: Memory) -> list[Launch]:
+    def _decode(self, form: _Form, memory: Memory) -> list[Launch]:
         """Few queries: threads share the keys of all heads, and fill the cache meanwhile."""
         threads, sizes = self._threads(form), (form.rows, form.size, form.value_size)
         thread_bytes = thread_workspace_bytes_f16(*sizes) if self.is_float16 else thread_workspace_bytes(*sizes)
@@ -255,7 +255,7 @@ class CachedAttention:
         """Whether the cache is float16; only few queries attend such a one, see ``select``."""
         return bool(self.keys.dtype == FLOAT16)
 
-    def _many(self, form: _Form, memory: Memory) -> list[Launch]:
+    def _append_and_attend(self, form: _Form, memory: Memory) -> list[Launch]:
         """Many queries: all keys are in the cache first."""
         launches, (q_bias, _, v_bias) = [], self._biases(form.size)
         q: tuple[Any, ...] = (self.q, *form.q)

@@ -69,7 +69,7 @@ class _Writers:
         self._compute, self._scratch, self._heads = compute, scratch_of(info), int(info.attribute("num_heads"))
         self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
         self._is_causal, self._scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
-        self._few = multi_head(info)
+        self._over_cache = multi_head(info)
         self.algorithm: str | None = None
         """Of the writer made last."""
 
@@ -82,8 +82,8 @@ class _Writers:
         core = _Attention.of(query, key, self._heads, self._scale, self._scratch)
         problem = _problem(core, query, value, outputs[0])
         self.algorithm = select_fixed(problem, lambda: is_worth_a_task(query.size, FLASH, "flash_attention"))
-        if self._few is not None and is_for_cached_tasks(problem):
-            return _FewWriter(self._few, self._compute)
+        if self._over_cache is not None and is_for_cached_tasks(problem):
+            return _CachedWriter(self._over_cache, self._compute)
         dtype = outputs[0].dtype
         causal = causal_bias(np, core.length, core.keys, 0, dtype) if self._is_causal else None
         task = core.compiled(query, value) if self.algorithm == AttentionAlgorithm.FLASH else None
@@ -127,16 +127,16 @@ class _OverFeeds(BindableKernel):
         return call or fallback
 
 
-class _FewWriter:
-    """Writes the attention of few queries.
+class _CachedWriter:
+    """Writes the attention of few queries, whose keys threads share.
 
     Args:
-        few: computes it, but for some arrays.
+        over_cache: computes it, but for some arrays.
         compute: computes any.
     """
 
-    def __init__(self, few: MultiHead, compute: Any) -> None:
-        self._few, self._write = few, copied(directly(few.call, compute))
+    def __init__(self, over_cache: MultiHead, compute: Any) -> None:
+        self._over_cache, self._write = over_cache, copied(directly(over_cache.call, compute))
 
     def __call__(self, *arrays: Any) -> None:
         """Compute."""
@@ -145,7 +145,7 @@ class _FewWriter:
     def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         slots = [FixedSlot(array) for array in arrays]
-        call: Callable[[], Any] | None = self._few.bind(slots[:-1], slots[-1:], functools.partial(self._write, *arrays))
+        call: Callable[[], Any] | None = self._over_cache.bind(slots[:-1], slots[-1:], functools.partial(self._write, *arrays))
         return call
 
 
