@@ -105,7 +105,7 @@ def _copy_between(source: AnyLayout, target: AnyLayout, *, is_small: bool) -> Co
     found = task_copy(source, target)
     if found is not None:
         return found
-    from ort_sdk_cpu.kernel.onednn import reorder_copy
+    from .reorder import reorder_copy
 
     return reorder_copy(source, target, is_small=is_small)
 
