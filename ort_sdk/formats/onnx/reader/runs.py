@@ -13,8 +13,10 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["ByteStrings", "fixed_run", "varint_run"]
+__all__ = ["FEW_ELEMENTS", "ByteStrings", "fixed_run", "varint_run"]
 
+FEW_ELEMENTS = 32
+"""Elements that are read one by one before a run is decoded at once: most lists, as those of shapes, are shorter."""
 _FIRST_BLOCK, _LARGEST_BLOCK = 1 << 8, 1 << 20
 """Elements, or bytes of strings, that are looked at first, and at most at a time: a run's end is not known before."""
 _LONGEST = 10
@@ -132,10 +134,10 @@ class ByteStrings:
         self._name = name
 
     def read(self, values: dict[str, Any], data: memoryview | bytes, tag: int, start: int, stop: int, end: int) -> int:
-        """Read one, and those of the same field that follow it; returns where they end."""
+        """Read one, and those of the same field that follow it, if there are many; returns where they end."""
         read = values.setdefault(self._name, [])
         read.append(bytes(data[start:stop]))
-        if stop >= end or data[stop] != tag:
+        if len(read) < FEW_ELEMENTS or stop >= end or data[stop] != tag:
             return stop
         found, stop = _string_run(data, tag, stop, end)
         read += found

@@ -18,7 +18,7 @@ import numpy as np
 from ort_sdk.api import HostArray, InvalidProtobuf
 from ort_sdk.api.number_list import NumberList
 
-from .runs import ByteStrings, fixed_run, varint_run
+from .runs import FEW_ELEMENTS, ByteStrings, fixed_run, varint_run
 
 __all__ = [
     "MIN_PAYLOAD_BYTES",
@@ -423,14 +423,14 @@ class _Numbers:
             numbers.append(value)
         else:
             numbers = values[self._name] = [*(numbers or ()), value]
-        if end - position < _FEW_BYTES or data[position] != tag or tag >= 0x80:
+        if len(numbers) < FEW_ELEMENTS or position >= end or data[position] != tag or tag >= 0x80:
             return position
         if self._wire_type == _VARINT:
             found, position = varint_run(data, tag, position, end)
             found = found.astype(self._dtype)
         else:
             found, position = fixed_run(data, tag, position, end, self._dtype)
-        if len(numbers) == 1 and len(found) >= _MANY:
+        if len(numbers) == FEW_ELEMENTS and len(found) >= _MANY:
             values[self._name] = NumberList(np.concatenate([np.array(numbers, self._dtype), found]))
         else:
             numbers += found.tolist()
