@@ -61,6 +61,8 @@ _LEAST_ROWS_OF_PART, _ROWS_OF_PART = 8, 128
 """Rows of a thread's part from which on threads share rows only: if B is small, and of any B."""
 _B_ELEMENTS_PER_ROW = 1 << 13
 """Elements of B for each of so many rows between them."""
+_WORKSPACE_FIELD = Gemm.workspace
+"""Looked up once: each run of each GEMM would do it again."""
 WORKSPACE = "gemm"
 """Name of the workspace that all GEMMs share."""
 
@@ -264,7 +266,7 @@ class GemmCall:
 
     def _prepare(self) -> None:
         """Use the calling thread's workspace."""
-        self._workspace.tell(self._call, Gemm.workspace)
+        self._workspace.tell(self._call, _WORKSPACE_FIELD)
 
     def _run(self) -> None:
         self._prepare()

@@ -22,6 +22,9 @@ from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
 
 __all__ = ["Col2imKernel"]
 
+_WORK_FIELD = TransposedCol2im.work
+"""Looked up once: each run would do it again."""
+
 BLOCK, LANES = 32, 16
 """Pixels of a tile, elements of a vector."""
 MOST_BLOCKS = 8
@@ -125,7 +128,7 @@ class _Col2im:
 
     def _prepare(self) -> None:
         """Use the thread's workspace."""
-        self._work.tell(self._call, TransposedCol2im.work)
+        self._work.tell(self._call, _WORK_FIELD)
 
     def _run(self) -> None:
         self._prepare()
