@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
-from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.platform.libraries import prepare
+from ort_sdk_cpu.memory.workspace import Workspace
+from ort_sdk_cpu.platform.libraries import set_environment
 
-prepare()
+set_environment()
 
 SHAPES = {
     "bert": ((768, 768), (768, 3072), (3072, 768)),
@@ -73,8 +73,8 @@ def in_place_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> 
     from ort_sdk_cpu.gemm.plan import GemmCall
     from ort_sdk_cpu.gemm.select import GemmProblem
 
-    sizes, scratch = GemmProblem(*x.shape, out.shape[1], trans_b=transposed), Scratch()
-    return [GemmCall(sizes, scratch).fixed(x, weight, None, out) for weight in weights]
+    sizes, workspace = GemmProblem(*x.shape, out.shape[1], trans_b=transposed), Workspace()
+    return [GemmCall(sizes, workspace).bind_arrays(x, weight, None, out) for weight in weights]
 
 
 def packed_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> list[Run]:
@@ -88,11 +88,14 @@ def packed_runs(weights: list[Any], x: Any, out: Any, *, transposed: bool) -> li
 
     inner, columns = x.shape[1], out.shape[1]
     layout, given = packed_layout(inner, columns), strided((inner, columns), x.dtype, (1, inner) if transposed else (columns, 1))
-    source, target, scratch = contiguous(x.shape, x.dtype), contiguous(out.shape, x.dtype), Scratch()
+    source, target, workspace = contiguous(x.shape, x.dtype), contiguous(out.shape, x.dtype), Workspace()
     ends = [(Argument.SRC, source, source), (Argument.DST, target, target)]
     primitive = matmul(source, layout, None, target)
     packed = [reordered(weight, given, layout) for weight in weights]
-    return [PrimitiveCall(primitive, ends, [(int(Argument.WEIGHTS), layout, weight)], scratch).fixed(x, out) for weight in packed]
+    return [
+        PrimitiveCall(primitive, ends, [(int(Argument.WEIGHTS), layout, weight)], workspace).bind_arrays(x, out)
+        for weight in packed
+    ]
 
 
 def seconds(runs: list[Run], repeats: int) -> float:

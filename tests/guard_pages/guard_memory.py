@@ -100,15 +100,15 @@ def take_buffers_apart():
 
 def _take_providers_buffers_apart():
     from ort_sdk_cpu.memory.allocator import CpuAllocator
-    from ort_sdk_cpu.memory.result_pool import RecycledMemory
+    from ort_sdk_cpu.memory.result_pool import ResultPool
     from ort_sdk_cpu.memory.weight_arena import _Regions
-    from ort_sdk_cpu.memory.workspace import Scratch
+    from ort_sdk_cpu.memory.workspace import Workspace
     from ort_sdk_cpu.onednn import execution
 
     CpuAllocator.allocate = _either(_own_allocation, CpuAllocator.allocate)
-    RecycledMemory.empty = _either(lambda self, shape: np.empty(shape, np.float32), RecycledMemory.empty)
+    ResultPool.empty = _either(lambda self, shape: np.empty(shape, np.float32), ResultPool.empty)
     _Regions.allocate = _either(lambda self, nbytes: _bytes(nbytes), _Regions.allocate)
-    Scratch.array, Scratch.address = _either(_own_array, Scratch.array), _either(_own_address, Scratch.address)
+    Workspace.array, Workspace.address = _either(_own_array, Workspace.array), _either(_own_address, Workspace.address)
     _replace(execution.aligned_bytes, _either(_bytes, execution.aligned_bytes))
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ort_sdk_cpu.jit.call_list import Batch
+from ort_sdk_cpu.jit.call_list import CallList
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.registry import kernel_registry
 
@@ -137,7 +137,7 @@ def _slot(value, *, is_fixed):
 
 def joined(call):
     """A call as programs drive it where it needs no Python."""
-    return Batch([call]) if libraries.numba().is_usable and getattr(call, "native", None) is not None else call
+    return CallList([call]) if libraries.numba().is_usable and getattr(call, "native", None) is not None else call
 
 
 def _check(op_type, *inputs, tolerance=0.0, **options):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_matrix_unit
+from ort_sdk_cpu.platform.cpu_features import ISA_VARIABLE, has_amx
 from ort_sdk_cpu.quantized.conv import direct, select, tiling
 from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight
 from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
@@ -21,7 +21,7 @@ import ort_sdk as ort
 from ort_sdk.opset.nn.windows import WindowAttributes
 
 pytestmark = pytest.mark.skipif(
-    not libraries.numba().is_usable or not has_matrix_unit(), reason="no compiler, or a processor without a matrix unit"
+    not libraries.numba().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
 )
 
 X_SCALE, Y_SCALE, X_ZERO, Y_ZERO = np.float32(0.02), np.float32(0.61), 7, 3
@@ -108,7 +108,7 @@ class Case:
         """What the task writes."""
         factors, zeros = self.scales * X_SCALE / Y_SCALE, (X_ZERO, Y_ZERO)
         can_add = self.weight.dtype == np.int8
-        constants = {"can_add": can_add, "scales": factors, "bias": self.bias, "zero_points": zeros, "scratch": Scratch()}
+        constants = {"can_add": can_add, "scales": factors, "bias": self.bias, "zero_points": zeros, "workspace": Workspace()}
         convolution = DirectConvolution(self.geometry, self.weight.shape, self.weights, **constants)
         out = _channels_last(np.zeros(self.sums.shape, self.x.dtype))
         convolution.call(self.x, out, added or None).run(self.x, *added[:1], out)
@@ -121,7 +121,7 @@ class Case:
 
     def floats(self, finish):
         """What the task of a scale and zero point of the run writes."""
-        convolution = DequantizedConvolution(self.geometry, self.weight.shape, self.weights, finish, Scratch())
+        convolution = DequantizedConvolution(self.geometry, self.weight.shape, self.weights, finish, Workspace())
         out = _channels_last(np.zeros(self.sums.shape, np.float32))
         arrays = self.x, np.array([X_ZERO], self.x.dtype), np.array([X_SCALE]), out
         convolution.call(*arrays).run(*arrays)
@@ -130,7 +130,7 @@ class Case:
 
 def _by_vectors(compute, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(select, "has_matrix_unit", lambda: False)
+        context.setattr(select, "has_amx", lambda: False)
         return compute()
 
 

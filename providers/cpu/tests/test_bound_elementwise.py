@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 from ort_sdk_cpu import operator_modules
 from ort_sdk_cpu.elementwise.erf import erf_float32, gelu_float32
-from ort_sdk_cpu.kernel.bound import BINDERS
-from ort_sdk_cpu.kernel.eager import DIRECT
+from ort_sdk_cpu.kernel.bindable import BINDERS
+from ort_sdk_cpu.kernel.eager import DIRECT_CALLS
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.registry import kernel_registry
 
@@ -236,7 +236,7 @@ def test_the_index_names_what_the_modules_bind_or_compute():
     }
     for domain, name in listed:
         assert operator_modules.load(domain, name)
-    assert set(BINDERS) | set(DIRECT) == listed
+    assert set(BINDERS) | set(DIRECT_CALLS) == listed
     assert listed <= set(kernel_registry().operators())
 
 

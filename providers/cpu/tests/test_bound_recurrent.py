@@ -67,7 +67,7 @@ def bidirectional(weights, hidden):
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize(("steps", "hidden"), [(40, 64), (100, 96)])
 def test_directions_do_without_a_second_thread(monkeypatch, steps, hidden, is_busy, recurrent_inputs):
-    monkeypatch.setattr(threads, "works_alone", lambda _: is_busy)
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: is_busy)
     x, *weights = recurrent_inputs("LSTM", 2, (steps, 1, 16), hidden)[:4]
     model = bidirectional(weights, hidden)
     (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})

@@ -87,7 +87,7 @@ def test_results_are_the_same_on_one_thread_made_for_two_and_back(name, monkeypa
     shape = session.get_inputs()[0].shape
     results = []
     for is_busy in (False, False, False, False, True, True, False, True):
-        monkeypatch.setattr(threads, "works_alone", lambda _, is_busy=is_busy: is_busy)
+        monkeypatch.setattr(threads, "should_run_serially", lambda _, is_busy=is_busy: is_busy)
         x = np.random.default_rng(len(results) % 2).standard_normal(shape).astype(np.float32)
         results.append(session.run(None, {"x": x})[0])
     for index, result in enumerate(results):
@@ -109,7 +109,7 @@ def test_packed_products_are_the_same_on_one_thread(monkeypatch, is_busy_first):
     columns = 150 + is_busy_first
     a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in ((7, 200), (200, columns)))
     out = np.zeros((7, columns), np.float32)
-    monkeypatch.setattr(threads, "works_alone", lambda _: False)
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: False)
     with _scope():
         layout = packed_layout(*b.shape)
         primitive = matmul(of_array(a), layout, None, of_array(out))
@@ -120,7 +120,7 @@ def test_packed_products_are_the_same_on_one_thread(monkeypatch, is_busy_first):
     expected = a.astype(np.float64) @ b
     for turn in range(4):
         is_busy = (turn % 2 == 0) == is_busy_first
-        monkeypatch.setattr(threads, "works_alone", lambda _, is_busy=is_busy: is_busy)
+        monkeypatch.setattr(threads, "should_run_serially", lambda _, is_busy=is_busy: is_busy)
         out[:] = 0
         with _scope():
             execution()
@@ -129,42 +129,42 @@ def test_packed_products_are_the_same_on_one_thread(monkeypatch, is_busy_first):
 
 
 def test_a_primitive_without_a_form_for_one_thread_gets_its_team(monkeypatch):
-    monkeypatch.setattr(threads, "works_alone", lambda _: True)
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: True)
     sizes = []
     with _scope():
         sizes.append(_team_size())
-        threads.with_team(lambda: sizes.append(_team_size()))
+        threads.run_with_team(lambda: sizes.append(_team_size()))
         sizes.append(_team_size())
     assert sizes == [1, 2, 1]
 
 
 def test_teams_are_back_after_a_run_that_failed(monkeypatch):
-    monkeypatch.setattr(threads, "works_alone", lambda _: True)
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: True)
     session = ort.InferenceSession(MODELS["softmax"]())
     with pytest.raises(InvalidArgument):
         session.run(None, {"x": np.zeros((200, 500), np.int32)})
     scope = _scope()
     scope.__enter__()
-    assert threads.is_alone()
+    assert threads.is_serial()
     scope.__exit__(KeyError, KeyError(), None)
-    assert not threads.is_alone()
+    assert not threads.is_serial()
     assert _team_size() == 2
 
 
 def test_a_run_within_a_run_keeps_to_one_thread(monkeypatch):
-    monkeypatch.setattr(threads, "works_alone", lambda _: True)
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: True)
     with _scope():
-        monkeypatch.setattr(threads, "works_alone", lambda _: False)
+        monkeypatch.setattr(threads, "should_run_serially", lambda _: False)
         with _scope(), _scope(1):
-            assert threads.is_alone()
-        assert threads.is_alone()
+            assert threads.is_serial()
+        assert threads.is_serial()
         assert _team_size() == 1
 
 
 def test_sessions_of_one_thread_do_not_look(monkeypatch):
-    monkeypatch.setattr(threads, "works_alone", lambda _: pytest.fail("looked"))
+    monkeypatch.setattr(threads, "should_run_serially", lambda _: pytest.fail("looked"))
     with _scope(1):
-        assert not threads.is_alone()
+        assert not threads.is_serial()
 
 
 class _Thread:
@@ -181,10 +181,10 @@ def _look(monkeypatch, count=2, **known):
     for name, value in known.items():
         monkeypatch.setattr(contention, name, lambda *_, value=value: value)
     monkeypatch.setattr(contention._local, "state", contention._State())
-    found = [contention.works_alone(count)]
+    found = [contention.should_run_serially(count)]
     for _ in range(2):
         contention._local.state.next_check_ns = 0
-        found.append(contention.works_alone(count))
+        found.append(contention.should_run_serially(count))
     return tuple(found)
 
 
@@ -208,9 +208,9 @@ def test_own_threads_that_look_for_work_are_no_others(monkeypatch):
 def test_between_two_looks_nothing_changes(monkeypatch):
     assert _look(monkeypatch, _running_threads=PROCESSORS, _team=(_Thread(False),)) == ALONE
     monkeypatch.setattr(contention, "_running_threads", lambda: 1)
-    assert contention.works_alone(2)
+    assert contention.should_run_serially(2)
     contention._local.state.next_check_ns = 0
-    assert not contention.works_alone(2)
+    assert not contention.should_run_serially(2)
 
 
 @needs_processors
@@ -315,4 +315,4 @@ def test_a_forked_thread_says_that_it_has_no_team(monkeypatch):
     current.is_forked, current.active_levels = True, 1
     monkeypatch.setattr(run_settings.thread_local, "current", current)
     with pytest.raises(RuntimeException, match="spawn"):
-        threads.with_team(lambda: None)
+        threads.run_with_team(lambda: None)

@@ -9,7 +9,7 @@ from ort_sdk_cpu.conv.im2row import dynamic_shapes
 from ort_sdk_cpu.gemm.overlapping_rows import OverlappingRows, OverlappingRowsGemm
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.layouts.channels_last import FEW_SHAPES
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
@@ -233,7 +233,7 @@ def test_products_of_any_length(rows, inner):
     a, b, out = random(3, rows, inner), random(37, inner), np.full((3, rows, 37), np.nan, np.float32)
     row = inner * a.itemsize
     stack = OverlappingRows(count=3, rows=rows, row_bytes=row, step_bytes=rows * row, out_step_bytes=rows * 37 * out.itemsize)
-    OverlappingRowsGemm(b, Scratch())(stack, a, None, out)
+    OverlappingRowsGemm(b, Workspace())(stack, a, None, out)
     np.testing.assert_allclose(out, a.astype(np.float64) @ b.T, rtol=1e-5, atol=1e-5)
 
 

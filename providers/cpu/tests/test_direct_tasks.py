@@ -57,7 +57,7 @@ def calls(monkeypatch):
         return run
 
     for module in (bindable, eager_tasks):
-        monkeypatch.setattr(module, "directly", directly)
+        monkeypatch.setattr(module, "with_fallback", directly)
     return counted
 
 

@@ -14,7 +14,7 @@ import pytest
 from ort_sdk_cpu.jit.extents import declaration
 from ort_sdk_cpu.jit.extents.declaration import declaration_of
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, instruction_set
+from ort_sdk_cpu.platform.cpu_features import has_amx, instruction_set
 
 from ort_sdk.api import ExtentError
 
@@ -44,7 +44,7 @@ def compiled_modules():
 
 
 def all_tasks():
-    from ort_sdk_cpu.jit.task import Task
+    from ort_sdk_cpu.jit.task_code import Task
 
     for path in compiled_modules():
         made = vars(importlib.import_module(f"ort_sdk_cpu.{path}")).items()
@@ -55,7 +55,7 @@ def all_tasks():
 
 def launches_of(task):
     usable = task not in OF_ONE_SET or instruction_set().name == RAN_ON
-    usable = usable and (has_matrix_unit() or not task.startswith(ON_MATRIX_UNIT))
+    usable = usable and (has_amx() or not task.startswith(ON_MATRIX_UNIT))
     return [[task, *launch] for launch in LAUNCHES["launches"][task]] if usable else []
 
 
@@ -99,7 +99,7 @@ def test_what_is_unknown_none_or_read_only_is_refused():
 
     x, out = np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32)
     with pytest.raises(ExtentError, match="is not known"):
-        TaskCall("normalization.rows", "softmax", (x.ctypes.data, out, 2, 8)).kept()
+        TaskCall("normalization.rows", "softmax", (x.ctypes.data, out, 2, 8)).bound_call()
     with pytest.raises(ExtentError, match="its address is 0"):
         TaskCall("normalization.rows", "softmax", (0, out, 2, 8)).run()
     out.flags.writeable = False

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
 
@@ -46,7 +46,7 @@ def gemm(a, b, *, is_transposed=False, bias=None, offset=0, **tail):
     guarded = np.full(rows * columns + 128, 7, np.float32)
     out = guarded[64:-64].reshape(rows, columns)
     out.fill(np.nan)
-    call = GemmCall(GemmProblem(rows, inner, columns, is_transposed), Scratch(), **tail)
+    call = GemmCall(GemmProblem(rows, inner, columns, is_transposed), Workspace(), **tail)
     call(a, unaligned(b, offset), bias, out)
     assert (guarded[:64] == 7).all()
     assert (guarded[-64:] == 7).all()

@@ -7,7 +7,7 @@ from ort_sdk_cpu.gemm.operands import GemmOperands
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
-from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.memory.workspace import shared_workspace
 from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
@@ -60,7 +60,7 @@ def test_products(case, alpha):
     a, b = CASES[case]
     expected = alpha * (a.astype(np.float64) @ b.astype(np.float64))
     out = np.full((*expected.shape[:-1], expected.shape[-1]), np.nan, np.float32)
-    call = bound_gemm(GemmOperands(a, b, out, alpha=alpha), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, alpha=alpha), shared_workspace())
     assert call is not None
     assert call.native.rows
     for _ in range(2):
@@ -83,7 +83,7 @@ def test_activations(case, activation, function):
     a, b = CASES[case]
     expected = function(0.5 * (a.astype(np.float64) @ b.astype(np.float64)))
     out = np.full(expected.shape, np.nan, np.float32)
-    bound_gemm(GemmOperands(a, b, out, alpha=0.5, activation=activation), shared_scratch())()
+    bound_gemm(GemmOperands(a, b, out, alpha=0.5, activation=activation), shared_workspace())()
     np.testing.assert_allclose(out, expected, rtol=2e-5, atol=5e-5)
 
 
@@ -91,7 +91,7 @@ def test_activations(case, activation, function):
 def test_addends(addend):
     a, b = _random(20, 40), _random(40, 33)
     out = np.empty((20, 33), np.float32)
-    call = bound_gemm(GemmOperands(a, b, out, addend, alpha=0.5, beta=2.0), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, addend, alpha=0.5, beta=2.0), shared_workspace())
     call()
     np.testing.assert_allclose(out, 0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, rtol=1e-4, atol=1e-4)
 
@@ -99,7 +99,7 @@ def test_addends(addend):
 @pytest.mark.parametrize("addend", [_random(70, 1), _random(1, 1), _random(70, 3)[:, 1:2]])
 def test_addends_of_one_column(addend):
     a, b, out = _random(70, 40), _random(40, 1), np.empty((70, 1), np.float32)
-    call = bound_gemm(GemmOperands(a, b, out, addend, 0.5, 2.0, Activation(ActivationKind.LEAKY_RELU)), shared_scratch())
+    call = bound_gemm(GemmOperands(a, b, out, addend, 0.5, 2.0, Activation(ActivationKind.LEAKY_RELU)), shared_workspace())
     call()
     expected = np.maximum(0.5 * (a.astype(np.float64) @ b) + 2.0 * addend, 0)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
@@ -119,7 +119,7 @@ def test_addends_of_one_column(addend):
 )
 def test_left_to_numpy(a, b):
     out = np.empty(np.matmul(a, b).shape, a.dtype)
-    assert bound_gemm(GemmOperands(a, b, out), shared_scratch()) is None
+    assert bound_gemm(GemmOperands(a, b, out), shared_workspace()) is None
 
 
 @pytest.fixture

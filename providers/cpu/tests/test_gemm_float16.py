@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
@@ -43,7 +43,7 @@ def test_every_form_beside_float64(monkeypatch, rows, inner, columns, is_transpo
     out = guarded[64:-64].reshape(rows, columns)
     bias = random(columns, seed=2).astype(np.float32)
     call = GemmCall(
-        GemmProblem(rows, inner, columns, is_transposed, True), Scratch(), activation=Activation(ActivationKind.LEAKY_RELU, 0.5)
+        GemmProblem(rows, inner, columns, is_transposed, True), Workspace(), activation=Activation(ActivationKind.LEAKY_RELU, 0.5)
     )
     call(a, halves_at_odd_address(np.ascontiguousarray(b.T) if is_transposed else b), bias, out)
     plain = a.astype(np.float64) @ b.astype(np.float64) + bias

@@ -16,7 +16,7 @@ from ort_sdk_cpu.gemm.plan import GemmCall, GemmFunction
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
 from ort_sdk_cpu.memory.allocator import CpuAllocator
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
@@ -49,7 +49,7 @@ def gemm(a, panels, columns, *, bias=None, **tail):
     out = guarded[64:-64].reshape(rows, columns)
     out.fill(np.nan)
     sizes = BLayout(inner, columns, is_packed=True)
-    GemmCall(sizes.problem(rows), Scratch(), **tail)(a, panels, bias, out)
+    GemmCall(sizes.problem(rows), Workspace(), **tail)(a, panels, bias, out)
     assert (guarded[:64] == 7).all()
     assert (guarded[-64:] == 7).all()
     return out
@@ -126,7 +126,7 @@ def test_infinities_and_nan_stay_in_their_column(rows):
 
 def test_one_function_for_any_number_of_rows():
     b = random(300, 260, seed=1)
-    panels, function = panels_of(b), GemmFunction(BLayout(300, 260, is_packed=True), Scratch())
+    panels, function = panels_of(b), GemmFunction(BLayout(300, 260, is_packed=True), Workspace())
     for rows in (1, 500, 7, 90):
         a, out = random(rows, 300, seed=rows), np.empty((rows, 260), np.float32)
         function(rows, a, panels, None, out)

@@ -122,7 +122,7 @@ def nbits_problem(m, *, bits=4, block_size=32, is_kn=False, is_exact=True, has_f
     ],
 )
 def test_algorithms_of_packed_integers(problem, expected, monkeypatch):
-    monkeypatch.setattr(nbits, "has_matrix_unit", lambda: False)
+    monkeypatch.setattr(nbits, "has_amx", lambda: False)
     monkeypatch.setattr(nbits, "has_vnni", lambda: True)
     assert nbits.select_algorithm(problem) is expected
     monkeypatch.setattr(nbits, "has_vnni", lambda: False)
@@ -145,7 +145,7 @@ def test_algorithms_of_packed_integers(problem, expected, monkeypatch):
     ],
 )
 def test_algorithms_of_packed_integers_on_a_matrix_unit(problem, expected, monkeypatch):
-    monkeypatch.setattr(nbits, "has_matrix_unit", lambda: True)
+    monkeypatch.setattr(nbits, "has_amx", lambda: True)
     monkeypatch.setattr(nbits, "has_vnni", lambda: True)
     assert nbits.select_algorithm(problem) is expected
 

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm.plan import GemmCall, plan_gemm
 from ort_sdk_cpu.gemm.select import GemmAlgorithm, GemmProblem
 from ort_sdk_cpu.kernel.activation import Activation, ActivationKind
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 from ort_sdk import InferenceSession, SessionOptions
@@ -47,7 +47,11 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
     anywhere[:] = b.view(np.uint8).reshape(-1)
     assert (algorithm_of(2, rows, inner, columns) == GemmAlgorithm.SPLIT_K) == (rows < 4 or columns >= 1024)
     product = GemmCall(
-        GemmProblem(rows, inner, columns), Scratch(), alpha=0.5, activation=Activation(ActivationKind.LEAKY_RELU), most_threads=2
+        GemmProblem(rows, inner, columns),
+        Workspace(),
+        alpha=0.5,
+        activation=Activation(ActivationKind.LEAKY_RELU),
+        most_threads=2,
     )
     out = np.full((rows, columns), np.nan, np.float32)
     product(a, anywhere, bias, out)
@@ -58,11 +62,11 @@ def test_results_are_those_of_float64(rows, inner, columns, shift):
 def test_one_thread_alone_has_the_same_results(monkeypatch):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((2, 512), (512, 768)))
-    product = GemmCall(GemmProblem(2, 512, 768), Scratch(), most_threads=2)
+    product = GemmCall(GemmProblem(2, 512, 768), Workspace(), most_threads=2)
     together, alone = (np.empty((2, 768), np.float32) for _ in range(2))
     product(a, b, None, together)
     monkeypatch.setattr(libraries, "has_openmp", lambda: False)
-    GemmCall(GemmProblem(2, 512, 768), Scratch(), most_threads=2)(a, b, None, alone)
+    GemmCall(GemmProblem(2, 512, 768), Workspace(), most_threads=2)(a, b, None, alone)
     np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-4)
 
 

@@ -66,7 +66,7 @@ def builds(count=1):
 
     def build():
         built.append(1)
-        return "total", llvm.emitted(SUM)
+        return "total", llvm.emit_object(SUM)
 
     for _ in range(count):
         forget()
@@ -268,13 +268,13 @@ def test_numbas_folder_is_not_used(place, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("severity", "is_heard"), [("-1", True), ("2", True), ("3", False), ("4", False)])
 def test_compiling_is_told_as_far_as_the_session_logs(place, caplog, severity, is_heard):
     provider = CpuExecutionProvider("CPUExecutionProvider", session_options={"session.log_severity_level": severity})
-    cache_folder.tell_compiled("made", 1.0)
+    cache_folder.log_compiled("made", 1.0)
     other = CpuExecutionProvider("CPUExecutionProvider", session_options={"session.log_severity_level": "4"})
-    cache_folder.tell_compiled("other", 1.0)
+    cache_folder.log_compiled("other", 1.0)
     with provider.run_scope():
-        cache_folder.tell_compiled("run", 1.0)
+        cache_folder.log_compiled("run", 1.0)
     with other.run_scope():
-        cache_folder.tell_compiled("other", 1.0)
+        cache_folder.log_compiled("other", 1.0)
     assert [line.split(", ")[1] for line in lines(caplog)] == (["made", "run"] if is_heard else [])
 
 
@@ -287,7 +287,7 @@ def test_nothing_is_kept_of_a_write_that_was_interrupted(place, monkeypatch):
     file.unlink()
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache_files.write_whole("one", b"content")
+        cache_files.write_atomically("one", b"content")
     assert list(folder.iterdir()) == []
 
 

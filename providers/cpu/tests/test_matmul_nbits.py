@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from ort_sdk_cpu.gemm.nbits.scales import has_float16_scales
 from ort_sdk_cpu.gemm.nbits.select import AMX_BF16_ROWS, GEMV_ROWS
-from ort_sdk_cpu.jit.call_list import Batch
+from ort_sdk_cpu.jit.call_list import CallList
 from ort_sdk_cpu.memory.allocator import CpuAllocator
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import InstructionSet, has_matrix_unit, has_vnni, instruction_set, machine_instruction_set
+from ort_sdk_cpu.platform.cpu_features import InstructionSet, has_amx, has_vnni, instruction_set, machine_instruction_set
 from ort_sdk_cpu.registry import kernel_registry
 
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, OrtMemoryInfo, TensorElementType
@@ -143,7 +143,7 @@ class Case:
         wide = [np.repeat(np.broadcast_to(x, (size_n, self.blocks)), block, 1)[:, :size_k] for x in (scales, offsets)]
         self.weight = (codes - wide[1].astype(np.float64)) * wide[0]
         self.few_rows, self.weight_of_few = GEMV_ROWS[False, by_columns], self.weight
-        takes_unit = has_matrix_unit() and block % 32 == 0 and zeros != "float"
+        takes_unit = has_amx() and block % 32 == 0 and zeros != "float"
         self.most_rows_of_bytes = AMX_BF16_ROWS[by_columns] - 1 if takes_unit else sys.maxsize
         with np.errstate(invalid="ignore"):  # a scale may be infinite
             self.rounded_weight = as_bfloat16(codes * wide[0].astype(np.float64) - wide[1].astype(np.float32) * wide[0])
@@ -416,7 +416,7 @@ def test_joined_calls_share_working_memory(rows, accuracy_level):
     inputs = [np.random.default_rng(0).standard_normal((rows, size_k)).astype(np.float32) for size_k in (64, 512, 4096)]
     outputs = [np.empty((rows, 256), np.float32) for _ in kernels]
     calls = [bound(kernel, (a, None, None), out) for kernel, a, out in zip(kernels, inputs, outputs, strict=True)]
-    few, all_of_them = Batch(calls[:2]), Batch(calls)
+    few, all_of_them = CallList(calls[:2]), CallList(calls)
     for batch in (few, all_of_them, few):
         for out in outputs:
             out.fill(np.nan)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
+from ort_sdk_cpu.platform.cpu_features import has_amx
 
 import ort_sdk
 
@@ -119,7 +119,7 @@ def test_few_rows_quantised_are_nearer_to_the_truth_than_onnxruntimes():
     check_that_ours_are_nearer_to_the_truth("MatMulNBits", ROWS[:-1])
 
 
-@pytest.mark.skipif(not has_matrix_unit(), reason="a processor without a matrix unit")
+@pytest.mark.skipif(not has_amx(), reason="a processor without a matrix unit")
 @pytest.mark.parametrize("form", FORMS)
 def test_many_rows_rounded_are_nearer_to_the_truth_than_onnxruntimes(form):
     check_that_ours_are_nearer_to_the_truth(form, MANY_ROWS)

@@ -8,14 +8,14 @@ from ort_sdk_cpu.gemm.nbits.launch import NBitsGemm
 from ort_sdk_cpu.gemm.nbits.operands import NBitsOperands, nk_operands, sign_bits
 from ort_sdk_cpu.gemm.nbits.plan import plan_matmul
 from ort_sdk_cpu.gemm.nbits.select import AMX_BF16_ROWS, AMX_BF16X3_ROWS, AMX_BF16X3_ROWS_OF_BYTES
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit
+from ort_sdk_cpu.platform.cpu_features import has_amx
 
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 
 pytestmark = pytest.mark.skipif(
-    not libraries.numba().is_usable or not has_matrix_unit(), reason="no compiler, or a processor without a matrix unit"
+    not libraries.numba().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
 )
 
 TILES = "gemm.nbits.gemm_amx"
@@ -79,7 +79,7 @@ class Case:
 
     def product(self, x, bias=None, *, is_exact=True):
         x, out = np.ascontiguousarray(x), np.full((len(x), self.attributes.size_n), 7, np.float32)
-        product = NBitsGemm(self.attributes, Scratch(), is_exact=is_exact).bind(self.operands, len(x))
+        product = NBitsGemm(self.attributes, Workspace(), is_exact=is_exact).bind(self.operands, len(x))
         product(x, bias, out)
         return out
 

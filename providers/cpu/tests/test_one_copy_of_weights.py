@@ -42,7 +42,7 @@ def test_the_weight_is_kept_once(tmp_path, dtype):
             session.run(None, feeds)
         return session
 
-    # Working memory is the process's as long as there is a session; what compiles kernels is loaded late.
+    # Workspace is the process's as long as there is a session; what compiles kernels is loaded late.
     _other = session_after_runs("other.onnx")
     tracemalloc.start()
     try:

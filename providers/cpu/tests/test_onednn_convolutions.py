@@ -125,7 +125,7 @@ def test_transposed_convolutions(make_kernel, run_all, x_shape, w_shape, attribu
 )
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_transposed_convolutions_of_one_thread(x_shape, w_shape, attributes, is_alone, monkeypatch):
-    monkeypatch.setattr("ort_sdk_cpu.platform.threads.works_alone", lambda _threads: is_alone)
+    monkeypatch.setattr("ort_sdk_cpu.platform.threads.should_run_serially", lambda _threads: is_alone)
     rng = np.random.default_rng(6)
     x, weight = random(rng, *x_shape), random(rng, *w_shape) / np.sqrt(np.prod(w_shape)).astype(np.float32)
     given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x_shape), ("y", None)))

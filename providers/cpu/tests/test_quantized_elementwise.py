@@ -30,7 +30,7 @@ def channels_last(array):
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
-FEWEST = "ort_sdk_cpu.kernel.eager_tasks.FEWEST_QUANTIZED"
+FEWEST = "ort_sdk_cpu.kernel.eager_tasks.MIN_QUANTIZED_ELEMENTS"
 
 
 @pytest.fixture(autouse=True)
@@ -48,16 +48,16 @@ def both(run_both, make_kernel, monkeypatch):
 
     def run(op_type, *inputs, is_compiled=True, lying=np.ascontiguousarray, **attributes):
         seen = []
-        make = _FixedTasks.fixed
+        make = _FixedTasks.bind_arrays
 
-        def fixed(self, *arrays):
+        def bind_arrays(self, *arrays):
             call = make(self, *arrays)
             seen.append(call is not None)
             return call
 
         constants = tuple(index for index, value in enumerate(inputs) if value.ndim == 0)
         (found,), (bound,) = run_both(op_type, *inputs, domain=MICROSOFT, constants=constants, **attributes)
-        monkeypatch.setattr(_FixedTasks, "fixed", fixed)
+        monkeypatch.setattr(_FixedTasks, "bind_arrays", bind_arrays)
         outputs = (NodeArg("y", tensor_type(element_type_of(found)), found.shape),)
         kernel = make_kernel(op_type, inputs, attributes, MICROSOFT, None, constants, outputs)
         out = lying(np.full(found.shape, 7, found.dtype))

@@ -144,7 +144,7 @@ def test_qlinear_matmul(make_kernel, run_both, shape, b_zero, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("shape", [(1, 64, 20, 20), (3, 4099), (70000,), (5, 3)], ids=str)
 def test_elementwise_tasks_give_what_numpy_gives(run_both, monkeypatch, shape, dtype):
-    monkeypatch.setattr("ort_sdk_cpu.kernel.eager_tasks.FEWEST_QUANTIZED", 1 << 40)
+    monkeypatch.setattr("ort_sdk_cpu.kernel.eager_tasks.MIN_QUANTIZED_ELEMENTS", 1 << 40)
     rng = np.random.default_rng(2)
     a, b, x = of_type(rng, dtype, *shape), of_type(rng, dtype, *shape), (rng.standard_normal(shape) * 9).astype(np.float32)
     scales, zeros = [number(value) for value in (0.03, 0.07, 0.08)], [number(value, dtype) for value in (5, 9, 3)]
@@ -163,7 +163,7 @@ def test_elementwise_tasks_give_what_numpy_gives(run_both, monkeypatch, shape, d
 def test_steps_with_channels_last_become_row_major_numbers_without_numpy(make_kernel, monkeypatch, dtype):
     rng = np.random.default_rng(4)
     x = channels_last(of_type(rng, dtype, 2, 21, 30, 31))
-    monkeypatch.setattr("ort_sdk_cpu.quantized.operators.copied", lambda _compute: None)
+    monkeypatch.setattr("ort_sdk_cpu.quantized.operators.copying_writer", lambda _compute: None)
     kernel = make_kernel("DequantizeLinear", (x, number(0.03), number(5, dtype)), {}, "", None, (1, 2), ())
     out = np.empty(x.shape, np.float32)
     kernel.bind([FixedSlot(value) for value in (x, number(0.03), number(5, dtype))], [FixedSlot(out)])()

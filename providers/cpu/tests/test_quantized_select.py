@@ -30,7 +30,7 @@ def geometry(groups=1, **given):
 def processor(monkeypatch):
     """VNNI without AMX, and nothing at hand."""
     monkeypatch.setattr(select, "has_vnni", lambda: True)
-    monkeypatch.setattr(select, "has_matrix_unit", lambda: False)
+    monkeypatch.setattr(select, "has_amx", lambda: False)
     monkeypatch.setattr(select, "is_loaded", lambda: False)
     monkeypatch.setattr(select, "_is_at_hand", lambda _problem: False)
     return monkeypatch
@@ -52,7 +52,7 @@ def test_direct_convolutions_by_vectors():
 
 
 def test_amx_for_full_tiles_and_enough_work(processor):
-    processor.setattr(select, "has_matrix_unit", lambda: True)
+    processor.setattr(select, "has_amx", lambda: True)
     assert qlinear() is QuantizedConvAlgorithm.AMX
     assert qlinear(x=(1, 64, 20, 4), weight=(64, 64, 3, 3)) is QuantizedConvAlgorithm.VNNI
     assert qlinear(x=(1, 68, 40, 40), weight=(64, 68, 1, 1)) is QuantizedConvAlgorithm.VNNI

@@ -120,14 +120,14 @@ def test_products_by_numpy_use_one_thread_during_a_run_only():
     provider.uses_blas = True
     with provider.run_scope():
         assert functions[0]() == before
-        np.testing.assert_array_equal(threads.matrix_product(matrix, matrix), matrix)
+        np.testing.assert_array_equal(threads.blas_matmul(matrix, matrix), matrix)
         assert functions[0]() == 1
         with provider.run_scope():
-            threads.matrix_product(matrix, matrix)
-        threads.matrix_product(matrix, matrix)
+            threads.blas_matmul(matrix, matrix)
+        threads.blas_matmul(matrix, matrix)
         assert functions[0]() == 1
     assert functions[0]() == before
-    threads.matrix_product(matrix, matrix)
+    threads.blas_matmul(matrix, matrix)
     assert functions[0]() == before
 
 

@@ -11,9 +11,9 @@ pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libr
 
 @pytest.fixture
 def squared():
-    from ort_sdk_cpu.jit.cache_folder import inner
+    from ort_sdk_cpu.jit.numba_frontend import inline
 
-    @inner
+    @inline
     def squared(x):
         return x * x
 
@@ -31,8 +31,8 @@ def test_text_is_complete(squared, tmp_path, monkeypatch):
     from ort_sdk_cpu.jit import cache_folder, code_store, llvm, numba_frontend
 
     monkeypatch.setattr(cache_folder, "kernel_folders", lambda: cache_folder.KernelFolders((tmp_path,), tmp_path))
-    symbol, text = numba_frontend.translated(doubled_square(squared), "int64(int64)")
-    address = code_store._Store().address(symbol, lambda: (symbol, llvm.emitted(text)))
+    symbol, text = numba_frontend.translate(doubled_square(squared), "int64(int64)")
+    address = code_store._Store().address(symbol, lambda: (symbol, llvm.emit_object(text)))
     result, place = ctypes.c_int64(), ctypes.create_string_buffer(8)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
     assert call(ctypes.addressof(result), ctypes.addressof(place), 21) == 0
@@ -41,9 +41,9 @@ def test_text_is_complete(squared, tmp_path, monkeypatch):
 
 def test_numba_makes_machine_code_of_functions_that_call_the_same(squared):
     import numba
-    from ort_sdk_cpu.jit.numba_frontend import translated
+    from ort_sdk_cpu.jit.numba_frontend import translate
 
-    translated(doubled_square(squared), "int64(int64)")
+    translate(doubled_square(squared), "int64(int64)")
     assert numba.njit("int64(int64)")(doubled_square(squared))(21) == 882
     assert numba.njit(doubled_square(squared))(1.5) == 4.5
 
@@ -51,23 +51,23 @@ def test_numba_makes_machine_code_of_functions_that_call_the_same(squared):
 def test_a_function_that_cannot_be_translated_leaves_numba_as_it_was(squared):
     import numba
     from numba.core.errors import TypingError
-    from ort_sdk_cpu.jit.numba_frontend import translated
+    from ort_sdk_cpu.jit.numba_frontend import translate
 
     with pytest.raises(TypingError):
-        translated(lambda x: x.nothing, "int64(int64)")
+        translate(lambda x: x.nothing, "int64(int64)")
     assert gc.isenabled()
     assert numba.njit("int64(int64)")(doubled_square(squared))(3) == 18
 
 
 def test_the_collector_waits(squared, monkeypatch):
     import numba
-    from ort_sdk_cpu.jit.numba_frontend import translated
+    from ort_sdk_cpu.jit.numba_frontend import translate
 
     njit, enabled = numba.njit, []
     monkeypatch.setattr(
         numba, "njit", lambda *arguments, **options: enabled.append(gc.isenabled()) or njit(*arguments, **options)
     )
-    translated(doubled_square(squared), "int64(int64)")
+    translate(doubled_square(squared), "int64(int64)")
     assert enabled
     assert not any(enabled)  # numba itself compiles what it loads when it is first used
     assert gc.isenabled()

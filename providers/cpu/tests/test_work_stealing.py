@@ -7,8 +7,9 @@ import pytest
 from ort_sdk_cpu.conv.arguments.direct import Epilogue, JobCounters
 from ort_sdk_cpu.conv.arguments.pointwise import MODULE, Pointwise
 from ort_sdk_cpu.conv.packing import pack_panels, panel_width
-from ort_sdk_cpu.jit.task import TaskCall, task_address
-from ort_sdk_cpu.kernel.work_stealing import groups_for
+from ort_sdk_cpu.jit.task import TaskCall
+from ort_sdk_cpu.jit.task_code import task_address
+from ort_sdk_cpu.kernel.work_stealing import jobs_per_block
 from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 
@@ -87,5 +88,5 @@ def test_teams_find_the_counts_as_they_were(threads):
 
 
 def test_work_is_cut_into_several_jobs_for_each_thread():
-    assert groups_for(1, 1) == 1
-    assert [groups_for(blocks, 2) for blocks in (1, 2, 5, 12, 40)] == [12, 6, 3, 1, 1]
+    assert jobs_per_block(1, 1) == 1
+    assert [jobs_per_block(blocks, 2) for blocks in (1, 2, 5, 12, 40)] == [12, 6, 3, 1, 1]

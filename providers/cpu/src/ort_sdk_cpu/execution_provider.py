@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
-from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.memory.workspace import shared_workspace
 from ort_sdk_cpu.platform.fp_errors import IgnoredErrors
 from ort_sdk_cpu.platform.run_settings import configured_log_level, configured_threads, openmp_default_threads, set_log_level
 from ort_sdk_cpu.platform.threads import RunScope
@@ -36,7 +36,7 @@ class CpuExecutionProvider(ExecutionProvider):
         session_options: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name, device, options)
-        self.scratch = shared_scratch()
+        self.workspace = shared_workspace()
         """Workspace of kernels, shared by all sessions."""
         config = session_options or {}
         self.threads = configured_threads(config)
@@ -47,7 +47,7 @@ class CpuExecutionProvider(ExecutionProvider):
         """Whether a kernel of the session may call NumPy's BLAS."""
         self._sets_threads = False
         self._step_kernels: dict[Any, Any] = {}
-        libraries.bound_spinning(config)
+        libraries.limit_spinning(config)
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .platform import libraries
 
@@ -19,7 +19,7 @@ MIN_WORK = 1 << 14
 class CpuNamespace(NumpyNamespace):
     """Array namespace over NumPy and compiled tasks."""
 
-    matmul = staticmethod(matrix_product)
+    matmul = staticmethod(blas_matmul)
 
     def attention(self, q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
         """Scaled dot-product attention by a compiled task; None for other types than float32, and for little work."""

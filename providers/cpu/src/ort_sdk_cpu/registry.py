@@ -43,9 +43,10 @@ def _kernels(opset: KernelRegistry, domain: str, op_type: str) -> tuple[KernelCr
     rows = opset.candidates(domain, op_type)
     if not operator_modules.load(domain, op_type):
         return rows
-    from ort_sdk_cpu.kernel.bound import BINDERS, bound_kernel
-    from ort_sdk_cpu.kernel.eager import DIRECT, direct_kernel
+    from ort_sdk_cpu.kernel.bindable import BINDERS
+    from ort_sdk_cpu.kernel.bound import bound_kernel
+    from ort_sdk_cpu.kernel.eager import DIRECT_CALLS, direct_kernel
 
-    if (domain, op_type) in DIRECT and (domain, op_type) not in BINDERS:
+    if (domain, op_type) in DIRECT_CALLS and (domain, op_type) not in BINDERS:
         return tuple(KernelCreateInfo(row.kernel_def, functools.partial(direct_kernel, row.create)) for row in rows)
     return tuple(KernelCreateInfo(row.kernel_def, functools.partial(bound_kernel, row.create)) for row in rows)

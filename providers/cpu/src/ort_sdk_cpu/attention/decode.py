@@ -11,7 +11,7 @@ import numpy as np
 from ort_sdk.api import HostArray, NodeArg, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.memory.workspace import shared_workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
@@ -174,7 +174,7 @@ class CachedAttention:
 
     def run(self) -> None:
         """Compute."""
-        for launch in self.launches(shared_scratch().room):
+        for launch in self.launches(shared_workspace().buffer):
             launch.run()
 
     def launches(self, memory: Memory) -> list[Launch]:

@@ -11,7 +11,7 @@ from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
+from ort_sdk_cpu.memory.workspace import Workspace, shared_workspace
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .arguments.decode import CachedTokens
@@ -39,11 +39,11 @@ class Placeholders:
     """Arrays in place of those of slots whose arrays change, while tasks are made: afterwards their addresses are looked for.
 
     Args:
-        scratch: workspace of the thread that runs.
+        workspace: workspace of the thread that runs.
     """
 
-    def __init__(self, scratch: Scratch | None = None) -> None:
-        self.scratch = scratch or shared_scratch()
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self.workspace = workspace or shared_workspace()
         self.slots: list[tuple[Slot, HostArray]] = []
         """Those whose arrays change, and their placeholders."""
         self.work: list[tuple[str, int, int]] = []
@@ -74,7 +74,7 @@ class Placeholders:
     def memory(self, name: str, nbytes: int) -> HostArray:
         """Workspace, as ``CachedAttention.launches`` takes it."""
         if nbytes > MAX_OWN_BYTES:
-            room = self.scratch.room(name, nbytes)
+            room = self.workspace.buffer(name, nbytes)
             self.work.append((name, nbytes, address_of(room)))
             return room
         own = self.own((nbytes + ALIGNMENT_BYTES,), np.dtype(np.uint8))
@@ -125,7 +125,7 @@ class BoundTasks:
             launches += tasks.attention.launches(placeholders.memory)
         made = [(TaskCall(launch.module, launch.name, launch.arguments, launch.threads), launch) for launch in launches]
         self._checks, self._calls = tasks.checks, [*tasks.before, *(call for call, _ in made)]
-        self._fallback, self._caches, self._scratch = fallback, caches, placeholders.scratch
+        self._fallback, self._caches, self._workspace = fallback, caches, placeholders.workspace
         self._filling = [call for call, launch in made if isinstance(launch.arguments, CachedTokens)]
         self._copies: list[HostArray] = []
         every = [*tasks.checks, *self._calls]
@@ -152,7 +152,7 @@ class BoundTasks:
             for call, position, offset in operands:
                 call.point(position, array, offset)
         for name, nbytes, operands in self._work:
-            room = self._scratch.room(name, nbytes)
+            room = self._workspace.buffer(name, nbytes)
             for call, position, offset in operands:
                 call.point(position, room, offset)
 

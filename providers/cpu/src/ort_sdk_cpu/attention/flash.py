@@ -111,9 +111,9 @@ class AttentionTask:
                 self.call.set(position, stride)
         self.call.point(field.base, mask)
 
-    def kept(self, *arrays: Any) -> Callable[[], Any]:
+    def bound_call(self, *arrays: Any) -> Callable[[], Any]:
         """The prepared work as a call that keeps the arrays."""
-        return self.call.kept(self, *arrays)
+        return self.call.bound_call(self, *arrays)
 
 
 @functools.cache

@@ -11,11 +11,11 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.eager_tasks import eager_call
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.strides import strides_over
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.strides import broadcast_strides
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.flash import FlashAttention
@@ -47,7 +47,7 @@ class _EagerAttention:
     """
 
     def __init__(self, info: KernelInfo, over_cache: MultiHead | None) -> None:
-        self._over_cache, self._results, self._scratch = over_cache, ResultMemory(), scratch_of(info)
+        self._over_cache, self._results, self._workspace = over_cache, ResultAllocator(), workspace_of(info)
         self._heads, self._scale = int(info.attribute("num_heads")), float(info.attribute("scale", 0.0))
         self.algorithm: str | None = None
         """The one used last."""
@@ -84,7 +84,7 @@ class _EagerAttention:
             return NotImplemented
         out = self._results.empty(plan.out_shape)
         operands = [strided_heads(array, heads) for array in (query, key, value, out)]
-        workspace = (self._scratch.room("attention", plan.work_bytes), plan.thread_bytes)
+        workspace = (self._workspace.buffer("attention", plan.work_bytes), plan.thread_bytes)
         biases = _biases(bias, plan.value_bias)
         flash_task()(plan.threads, FlashAttention.of(operands, plan.sizes, workspace, _added(added, plan.scores), biases))
         self.algorithm = AttentionAlgorithm.FLASH
@@ -173,7 +173,7 @@ def _is_readable(query: HostArray, key: HostArray, value: HostArray, bias: HostA
 
 def _added(added: HostArray | None, scores: Shape) -> Sequence[Any]:
     """Words of ``ScoreBias``."""
-    return NO_BIAS if added is None else (added, *strides_over(scores, added.shape, added.strides))
+    return NO_BIAS if added is None else (added, *broadcast_strides(scores, added.shape, added.strides))
 
 
 def _biases(bias: HostArray | None, value_bias: int | None) -> tuple[HostArray | None, HostArray | None]:

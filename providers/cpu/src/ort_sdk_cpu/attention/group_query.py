@@ -15,9 +15,9 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, Slot, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.query_groups import GroupSettings
-from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager import direct_call
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 from ort_sdk_cpu.normalization.arguments.rows import MODULE as NORMALIZATION
 from ort_sdk_cpu.normalization.arguments.rows import Normalization
 
@@ -47,7 +47,7 @@ _FLOAT = np.dtype(np.float32)
 _TYPES: dict[int, np.dtype[Any]] = {LAST_POSITIONS: np.dtype(np.int32), LONGEST: np.dtype(np.int32), ROWS: np.dtype(np.int64)}
 
 
-@computed_by("GroupQueryAttention", domain="com.microsoft")
+@direct_call("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Any float32 node, with a cache of float32 or float16, that keeps all tokens in its cache and asks for no scores."""
     caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:OUTPUTS]]
@@ -72,7 +72,7 @@ class _HeadNorms:
 
     def __init__(self, info: KernelInfo) -> None:
         self._epsilon = float(info.attribute("qk_norm_epsilon", 1e-6))
-        self._results = ResultMemory()
+        self._results = ResultAllocator()
 
     def __call__(self, heads: HostArray, weight: HostArray | None) -> HostArray | None:
         """Rows (batch, tokens, heads * size) with each head divided by its root mean square, times the weight (size,).
@@ -102,7 +102,7 @@ class _GroupQueryAttention:
     def __init__(
         self, settings: GroupSettings, outputs: int, cache_type: np.dtype[Any] = _FLOAT, norms: _HeadNorms | None = None
     ) -> None:
-        self._settings, self._outputs, self._results = settings, outputs, ResultMemory()
+        self._settings, self._outputs, self._results = settings, outputs, ResultAllocator()
         self._cache_type, self._norms = cache_type, norms
         self.algorithm: str | None = None
         """The one used last."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
+from ort_sdk_cpu.memory.workspace import Workspace, shared_workspace
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.flash import FlashAttention
@@ -51,11 +51,11 @@ def grouped_attention(q: HostArray, k: HostArray, v: HostArray, biases: Sequence
     # A single query of each head: heads that share keys are the queries of one block then, else each would have its own.
     own_heads, queries = (1, group) if length == 1 else (group, length)
     shape = AttentionShape(key_heads, own_heads, queries, keys, size, value_size, scale)
-    scratch = shared_scratch()
+    workspace = shared_workspace()
     for sample in range(batch):
         operands = [_words(q[sample], group, length), _words(k[sample], 0, 0), _words(v[sample], 0, 0)]
         operands.append(_words(out[sample], group, length))
-        _attend(shape, operands, NO_BIAS if mask is None else _mask_words(mask[sample], group), scratch)
+        _attend(shape, operands, NO_BIAS if mask is None else _mask_words(mask[sample], group), workspace)
     return out
 
 
@@ -73,7 +73,7 @@ def _mask_words(mask: HostArray, group: int) -> Words:
     return mask, head * group, head, head if mask.shape[1] == 1 else query, key
 
 
-def _attend(shape: AttentionShape, operands: Sequence[Words], mask: Words, scratch: Scratch) -> None:
+def _attend(shape: AttentionShape, operands: Sequence[Words], mask: Words, workspace: Workspace) -> None:
     threads = shape.threads(libraries.thread_count())
-    buffer = (scratch.room("attention", threads * shape.thread_bytes), shape.thread_bytes)
+    buffer = (workspace.buffer("attention", threads * shape.thread_bytes), shape.thread_bytes)
     flash_task()(threads, FlashAttention.of(operands, shape.words, buffer, mask))

@@ -15,15 +15,16 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import causal_bias, mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
-from ort_sdk_cpu.kernel.eager import computed_by, directly, eager_calls_in
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.eager import declare_eager_calls, direct_call, with_fallback
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 from ort_sdk_cpu.normalization.operators import softmax_last
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .arguments.flash import MODULE as FLASH
 from .operators import SPLIT_RANK, MultiHead, multi_head, multi_head_over_cache
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-eager_calls_in("attention.flash_eager", "MultiHeadAttention", domain="com.microsoft")
+declare_eager_calls("attention.flash_eager", "MultiHeadAttention", domain="com.microsoft")
 
 BLOCK = 1 << 16
 """Scores computed at a time: 256 KiB, which stay in the second-level cache between GEMMs and softmax."""
@@ -46,7 +47,7 @@ _UNSUPPORTED_INPUTS = (6, 7, 8, 9)
 """Past keys and values, their length, and beams."""
 
 
-computed_by("MultiHeadAttention", domain="com.microsoft")(multi_head_over_cache)
+direct_call("MultiHeadAttention", domain="com.microsoft")(multi_head_over_cache)
 
 
 @bindable("MultiHeadAttention", domain="com.microsoft")
@@ -66,7 +67,7 @@ class _Writers:
     """
 
     def __init__(self, info: KernelInfo, compute: Any) -> None:
-        self._compute, self._scratch, self._heads = compute, scratch_of(info), int(info.attribute("num_heads"))
+        self._compute, self._workspace, self._heads = compute, workspace_of(info), int(info.attribute("num_heads"))
         self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
         self._is_causal, self._scale = bool(info.attribute("unidirectional", 0)), info.attribute("scale", 0.0)
         self._over_cache = multi_head(info)
@@ -78,8 +79,8 @@ class _Writers:
         query, key, value = (*inputs, None, None)[:3]
         if key is None or value is None or key.ndim == 5 or not query.size or not key.size:
             self.algorithm = AttentionAlgorithm.OPSET
-            return copied(self._compute)
-        core = _Attention.of(query, key, self._heads, self._scale, self._scratch)
+            return copying_writer(self._compute)
+        core = _Attention.of(query, key, self._heads, self._scale, self._workspace)
         problem = _problem(core, query, value, outputs[0])
         self.algorithm = select_fixed(problem, lambda: is_worth_a_task(query.size, FLASH, "flash_attention"))
         if self._over_cache is not None and is_for_cached_tasks(problem):
@@ -96,7 +97,7 @@ def _problem(core: _Attention, query: HostArray, value: HostArray, out: HostArra
     return AttentionProblem(*sizes, is_compiled=is_compiled)
 
 
-@made_by("MultiHeadAttention", domain="com.microsoft")
+@kernel_maker("MultiHeadAttention", domain="com.microsoft")
 def _attention_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """One whose keys may be a feed, as those of an encoder are."""
     moving = multi_head(info) if info.input_rank(1) == SPLIT_RANK else None
@@ -136,13 +137,13 @@ class _CachedWriter:
     """
 
     def __init__(self, over_cache: MultiHead, compute: Any) -> None:
-        self._over_cache, self._write = over_cache, copied(directly(over_cache.call, compute))
+        self._over_cache, self._write = over_cache, copying_writer(with_fallback(over_cache.call, compute))
 
     def __call__(self, *arrays: Any) -> None:
         """Compute."""
         self._write(*arrays)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         slots = [FixedSlot(array) for array in arrays]
         call: Callable[[], Any] | None = self._over_cache.bind(slots[:-1], slots[-1:], functools.partial(self._write, *arrays))
@@ -171,7 +172,7 @@ class _Writer:
                 return
         core.attend(core.projected(arrays[:3], bias), added, arrays[-1])
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The work on arrays that stay the same, if a single array has to be added to the scores."""
         bias, mask, given = (*arrays[3:-1], None, None, None)[:3]
         if self._task is None or sum(array is not None for array in (mask, given, self._causal)) > 1:
@@ -182,8 +183,8 @@ class _Writer:
         number = next((array for array in (given, self._causal, None if made is None else made[0]) if array is not None), None)
         if not self._task.prepare(arrays[:3], bias, number, arrays[-1]):
             return None
-        attend = self._task.kept(*arrays, number)
-        return attend if made is None else in_turn([made[1].kept(*arrays, number), attend])
+        attend = self._task.bound_call(*arrays, number)
+        return attend if made is None else in_sequence([made[1].bound_call(*arrays, number), attend])
 
     def _hidden(self, mask: HostArray) -> tuple[HostArray, TaskCall] | None:
         """The score bias of a mask, and the task that writes it."""
@@ -202,14 +203,14 @@ class _Attention:
     length: int
     keys: int
     scale: float
-    scratch: Scratch
+    workspace: Workspace
 
     @classmethod
-    def of(cls, query: HostArray, key: HostArray, heads: int, scale: float, scratch: Scratch) -> _Attention:
+    def of(cls, query: HostArray, key: HostArray, heads: int, scale: float, workspace: Workspace) -> _Attention:
         """For query (batch, sequence, heads * size), and keys of that form or (batch, heads, keys, size)."""
         batch, length, width = query.shape
         keys = key.shape[1 if key.ndim == 3 else 2]
-        return cls(batch, heads, length, keys, scale or 1 / math.sqrt(width // heads), scratch)
+        return cls(batch, heads, length, keys, scale or 1 / math.sqrt(width // heads), workspace)
 
     def value_size(self, value: HostArray) -> int:
         """Size of a head's values."""
@@ -226,7 +227,7 @@ class _Attention:
     def sum_of(self, numbers: Sequence[HostArray]) -> HostArray:
         """Sum of arrays that broadcast against the scores, in workspace."""
         shape = np.broadcast_shapes(*(array.shape for array in numbers))
-        total = self.scratch.array("mask", shape, numbers[0].dtype)
+        total = self.workspace.array("mask", shape, numbers[0].dtype)
         np.add(numbers[0], numbers[1], out=total)
         for array in numbers[2:]:
             np.add(total, array, out=total)
@@ -243,7 +244,7 @@ class _Attention:
             if bias is not None and part.ndim == 3:
                 size = by_head.shape[3]
                 own = bias[start : start + self.heads * size].reshape(1, self.heads, 1, size)
-                by_head = np.add(by_head, own, out=self.scratch.array(name, by_head.shape, by_head.dtype))
+                by_head = np.add(by_head, own, out=self.workspace.array(name, by_head.shape, by_head.dtype))
                 start += self.heads * size
             found.append(by_head)
         return found
@@ -256,14 +257,14 @@ class _Attention:
         added = [np.broadcast_to(bias, shape) for bias in biases]
         for sample, heads, rows in self._blocks():
             block = query[sample, heads, rows]
-            scores = self.scratch.array("scores", (*block.shape[:2], self.keys), out.dtype)
-            matrix_product(block, key[sample, heads].swapaxes(1, 2), out=scores)
+            scores = self.workspace.array("scores", (*block.shape[:2], self.keys), out.dtype)
+            blas_matmul(block, key[sample, heads].swapaxes(1, 2), out=scores)
             np.multiply(scores, self.scale, out=scores)
             for bias in added:
                 np.add(scores, bias[sample, heads, rows], out=scores)
-            weights = self.scratch.array("weights", scores.shape, out.dtype)
+            weights = self.workspace.array("weights", scores.shape, out.dtype)
             softmax_last(scores, weights)
-            matrix_product(weights, value[sample, heads], out=target[sample, heads, rows])
+            blas_matmul(weights, value[sample, heads], out=target[sample, heads, rows])
 
     def _blocks(self) -> itertools.product[tuple[int, slice, slice]]:
         row_step = max(1, min(self.length, BLOCK // max(1, self.keys)))

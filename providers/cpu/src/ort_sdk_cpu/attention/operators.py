@@ -13,8 +13,8 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.opset.contrib.attention import MASK_FILTER_VALUE
 from ort_sdk.opset.contrib.attention_core import mask_bias
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
-from ort_sdk_cpu.kernel.eager import computed_by
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.kernel.eager import direct_call
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 
 from .decode import (
     FLOAT16,
@@ -59,7 +59,7 @@ INTEGER_INPUTS = {KEY_MASK, 8, 9}
 class Results:
     """Where results go."""
 
-    memory: ResultMemory
+    memory: ResultAllocator
     """For those that have no array."""
     out: HostArray | None = None
     keys: HostArray | None = None
@@ -172,7 +172,7 @@ def _by_head(array: HostArray, heads: int) -> tuple[int, ...] | None:
     return array.shape[0], heads, array.shape[1], array.shape[2] // heads
 
 
-@computed_by("Attention")
+@direct_call("Attention")
 def attention(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32, with a cache of float32 or float16, that asks for no scores."""
     caches = [*(info.inputs[index] for index in PAST if index < len(info.inputs)), *info.outputs[1:OUTPUTS]]
@@ -198,7 +198,7 @@ class _Attention:
         self._scale = None if scale is None else float(scale)
         self._softcap, self._left = float(info.attribute("softcap", 0.0)), int(info.attribute("left_window_size", -1))
         self._right = 0 if info.attribute("is_causal", 0) else int(info.attribute("right_window_size", -1))
-        self._has_present, self._results = info.wants_output(1) or info.wants_output(2), ResultMemory()
+        self._has_present, self._results = info.wants_output(1) or info.wants_output(2), ResultAllocator()
         is_of_numbers = info.input_element_type(MASK) is not TensorElementType.BOOL
         self._mask_type = FLOAT if is_of_numbers else np.dtype(np.bool_)
         self.algorithm: str | None = None
@@ -338,7 +338,7 @@ class MultiHead:
         self._heads, self._scale = int(info.attribute("num_heads")), info.attribute("scale", 0.0) or None
         self._filter_value = info.attribute("mask_filter_value", MASK_FILTER_VALUE)
         self._is_causal = bool(info.attribute("unidirectional", 0))
-        self._outputs, self._results = len(info.outputs), ResultMemory()
+        self._outputs, self._results = len(info.outputs), ResultAllocator()
         self.algorithm: str | None = None
         """The one used last."""
 

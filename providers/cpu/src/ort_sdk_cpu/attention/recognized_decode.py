@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 
 from .decode import CachedAttention, broadcasts_to, common_cache_positions, has_contiguous_rows
 
@@ -32,7 +32,7 @@ class RecognizedAttention:
 
     def __init__(self, arguments: Callable[..., Any], scale: float, filter_value: float, *, masks_nan: bool = False) -> None:
         self._arguments = arguments
-        self._scale, self._filter_value, self._results = scale, filter_value, ResultMemory()
+        self._scale, self._filter_value, self._results = scale, filter_value, ResultAllocator()
         self._masks_nan = masks_nan
         self.algorithm: str | None = None
         """The one used last."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, Slot
-from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager import direct_call
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 
 from .arguments.lengths import MODULE as LENGTHS
 from .arguments.lengths import CachePositionsFrom, IndexCheck
@@ -25,13 +25,13 @@ Caches = tuple[HostArray, HostArray, HostArray | None]
 """Cosines and sines (row, pair), and rows of tokens; none where they follow each other from one on."""
 
 
-@computed_by("RotaryEmbedding", domain="com.microsoft")
+@direct_call("RotaryEmbedding", domain="com.microsoft")
 def contrib_rotary_embedding(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32: positions are given for each token, or for the first."""
     return _made(_ContribRotaryEmbedding, info)
 
 
-@computed_by("RotaryEmbedding")
+@direct_call("RotaryEmbedding")
 def rotary_embedding(info: KernelInfo) -> Callable[..., Any] | None:
     """Any node of float32: rows of the caches are those of positions, or of tokens."""
     return _made(_RotaryEmbedding, info)
@@ -50,7 +50,7 @@ class _Node:
 
     def __init__(self, info: KernelInfo) -> None:
         self.heads, self.width = int(info.attribute("num_heads", 0)), int(info.attribute("rotary_embedding_dim", 0))
-        self._is_interleaved, self._results = bool(info.attribute("interleaved", 0)), ResultMemory()
+        self._is_interleaved, self._results = bool(info.attribute("interleaved", 0)), ResultAllocator()
 
     def own_heads(self, x: HostArray, cos: HostArray) -> int:
         """Heads of ``x``; 0 for arrays that the node cannot have."""
@@ -154,7 +154,7 @@ def _tokens(x: HostArray) -> tuple[int, int]:
     return x.shape[0], x.shape[2 if x.ndim == 4 else 1]
 
 
-def _rotated(x: HostArray, heads: int, caches: Caches, results: ResultMemory, *, is_interleaved: bool) -> Any:
+def _rotated(x: HostArray, heads: int, caches: Caches, results: ResultAllocator, *, is_interleaved: bool) -> Any:
     """The heads of ``x`` rotated; ``NotImplemented`` if the arrays do not belong together."""
     rows = caches[2]
     if rows is None or rows.min() < 0 or rows.max() >= len(caches[0]):

@@ -179,7 +179,7 @@ class ConvKernel(ChannelsLastKernel):
             from .im2row.dynamic_shapes import dynamic_convolution
 
             weight = self.plain_inputs(inputs)[WEIGHT]
-            self._dynamic = (dynamic_convolution(self.geometry, weight, self._activations, self.scratch),)
+            self._dynamic = (dynamic_convolution(self.geometry, weight, self._activations, self.workspace),)
         convolve = self._dynamic[0]
         bias, added = (*inputs[WEIGHT + 1 :], None, None)[:2]
         if added is not None and added.shape != out.shape:

@@ -15,7 +15,7 @@ from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
 from .epilogue import ConvEpilogue
 from .geometry import ConvGeometry, Padding
-from .packing import pack_panels, panel_width, panels_of, unpack_panels
+from .packing import pack_panels, panel_count, panel_width, unpack_panels
 from .pointwise import PANEL_ROWS
 from .problem import ConvAlgorithm
 from .select import DEPTHWISE_LINES, TEAM_WORK
@@ -94,10 +94,10 @@ class SeparableSizes(NamedTuple):
 
     def work_bytes(self, strip: int, line: int, *, by_channels: bool) -> int:
         """Workspace of a thread for rows and pixels as ``strip`` and ``line`` say; ``by_channels`` for one panel."""
-        panel_bytes, panels = panel_width() * _FLOAT_BYTES, panels_of(self.channels)
+        panel_bytes, panels = panel_width() * _FLOAT_BYTES, panel_count(self.channels)
         slots = (strip - 1) * self.padding.strides[0] + (self.kernel[0] - 1) * self.padding.dilations[0] + 1
         lines = slots * (1 if by_channels else panels) if self.volume is None else 1 + self.volume.taps * slots
-        vectors = 1 + panels_of(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
+        vectors = 1 + panel_count(self.out_shape[1]) + PANEL_ROWS + 2 * panels + lines * line
         results = strip * self.out_shape[3] * (panels * panel_bytes + _VECTOR_BYTES) if self.projects else 0
         return vectors * panel_bytes + results + DEPTHWISE_LINES * _ADDRESS_BYTES + self._image_bytes
 

@@ -28,7 +28,7 @@ from .packing import panel_width
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
-    from ort_sdk_cpu.memory.workspace import Scratch
+    from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["DirectConvKernel", "Positions", "TaskPlan", "as_nhwc", "bias_of", "cached"]
 
@@ -114,19 +114,19 @@ class TaskPlan(NamedTuple):
 
         return TaskCall(self.module, self.name, self.arguments, self.threads)
 
-    def run(self, arrays: Sequence[tuple[int, HostArray | None]], scratch: Scratch) -> None:
+    def run(self, arrays: Sequence[tuple[int, HostArray | None]], workspace: Workspace) -> None:
         """Run once.
 
         Args:
             arrays: position of an argument, and the array there, in the layout that the task wants; None for address 0.
                 Positions that are not named have address 0, too.
-            scratch: gives workspace.
+            workspace: the workspace.
         """
         words: list[Any] = list(self.arguments.words)
         for position, array in arrays:
             words[position] = array
         if self.work_bytes:
-            words[self.positions.work] = scratch.room("task", self.work_bytes)
+            words[self.positions.work] = workspace.buffer("task", self.work_bytes)
         from ort_sdk_cpu.jit.task import task_function
 
         task_function(self.module, self.name)(self.threads, *words)
@@ -252,14 +252,14 @@ class DirectConvKernel(ConvKernel):
         made = self.plan(variant, arrays[-1].shape)
         if made is None:
             return None
-        execution = TaskExecution(made.call(), None, self.scratch, (self.positions.work, made.work_bytes))
+        execution = TaskExecution(made.call(), None, self.workspace, (self.positions.work, made.work_bytes))
         execution.set(self.positions.weight, self.weight_of(inputs[WEIGHT]))
         wanted = self._wanted(variant, arrays[-1].shape)
         arguments = [
             (position, layout_of(array) or contiguous(array.shape, _FLOAT), layout)
             for (position, layout), array in zip(wanted.items(), arrays, strict=True)
         ]
-        return LayoutCall(execution, arguments, self.scratch)
+        return LayoutCall(execution, arguments, self.workspace)
 
     def _wanted(self, variant: Variant, out_shape: tuple[int, ...]) -> Mapping[int, Layout]:
         """Position of an argument → the layout that the task wants, in the order of a call's operands, the output last."""
@@ -294,7 +294,7 @@ class DirectConvKernel(ConvKernel):
         ]
         sums = ((at.added, added), (at.last, last))
         arrays += [(position, as_nhwc(array)) for position, array in sums if array is not None]
-        made.run(arrays, self.scratch)
+        made.run(arrays, self.workspace)
         self._used = self.own_algorithm
         return True
 

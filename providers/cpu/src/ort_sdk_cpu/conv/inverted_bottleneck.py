@@ -17,7 +17,7 @@ from ort_sdk_cpu.kernel.layouts.call import LayoutCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ChannelsLastKernel
 from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_nhwc, layout_of
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.separable import Separable
@@ -26,7 +26,7 @@ from .depthwise import POSITIONS, DepthwiseKernel, Image, SeparableSizes
 from .direct import TaskPlan, as_nhwc, bias_of, cached
 from .epilogue import ConvEpilogue
 from .few_channels import FewInputChannelsKernel
-from .packing import pack_panels, panels_of
+from .packing import pack_panels, panel_count
 from .pointwise import PointwiseKernel
 from .problem import ConvAlgorithm
 from .select import DEPTHWISE_LINES
@@ -122,7 +122,7 @@ def _rows_cost(first: Stage | None, filters: Stage, last: Stage | None) -> float
 
 
 def _channels_cost(first: Stage, filters: Stage, last: Stage | None) -> float:
-    uneven = _uneven(panels_of(filters.x_shape[1]), libraries.thread_count())
+    uneven = _uneven(panel_count(filters.x_shape[1]), libraries.thread_count())
     return _total(first, filters) * uneven + JOIN_WORK + (_total(last) + JOIN_WORK if last is not None else 0)
 
 
@@ -138,8 +138,8 @@ class InvertedBottleneckKernel(ChannelsLastKernel):
 
     def __init__(self, first: Stage | None, filters: Stage, last: Stage | None, *, by_channels: bool) -> None:
         self._first, self._filters, self._last, self._by_channels = first, filters, last, by_channels
-        self._fallback, self._input_rule, self.scratch = NoFallback(), None, filters.kernel.scratch
-        self._calls, self._results, self._varies = threading.local(), ResultMemory(), False
+        self._fallback, self._input_rule, self.workspace = NoFallback(), None, filters.kernel.workspace
+        self._calls, self._results, self._varies = threading.local(), ResultAllocator(), False
         stages = ((_FIRST, first), (_FILTERS, filters), (_LAST, last))
         self._stages = [(position, stage.kernel) for position, stage in stages if stage is not None]
         """Where the task takes a stage's weights, and its kernel, in the order of the inputs."""
@@ -198,7 +198,7 @@ class InvertedBottleneckKernel(ChannelsLastKernel):
         fitted = self._fit(inputs[0].shape)
         if fitted is None:
             return None
-        execution = TaskExecution(fitted.plan.call(), None, self.scratch, (POSITIONS.work, fitted.plan.work_bytes))
+        execution = TaskExecution(fitted.plan.call(), None, self.workspace, (POSITIONS.work, fitted.plan.work_bytes))
         for position, weight in self._weights(inputs):
             execution.set(position, weight)
         arguments = [
@@ -206,7 +206,7 @@ class InvertedBottleneckKernel(ChannelsLastKernel):
             for position, array in zip((*self._positions(inputs), POSITIONS.out), (*operands, out), strict=True)
         ]
         self._used = self.own_algorithm
-        return LayoutCall(execution, arguments, self.scratch)
+        return LayoutCall(execution, arguments, self.workspace)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """The task, whatever the shapes."""
@@ -217,7 +217,7 @@ class InvertedBottleneckKernel(ChannelsLastKernel):
         for position, array in zip(self._positions(inputs), self.operands(inputs), strict=True):
             is_row_major = self._is_row_major(position, array)
             arrays.append((position, np.ascontiguousarray(array) if is_row_major else as_nhwc(array)))
-        fitted.plan.run(arrays, self.scratch)
+        fitted.plan.run(arrays, self.workspace)
         self._used = self.own_algorithm
         return True
 

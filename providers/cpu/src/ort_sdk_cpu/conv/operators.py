@@ -13,18 +13,11 @@ from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.elementwise.activation import InPlace, in_place_activation
-from ort_sdk_cpu.kernel.bound import (
-    BindableKernel,
-    MakeWriter,
-    Writer,
-    bindable,
-    copied,
-    first_made_by,
-    made_by,
-    stores_packed_weights,
-)
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, early_kernel_maker, kernel_maker
+from ort_sdk_cpu.kernel.bound import stores_packed_weights
 from ort_sdk_cpu.kernel.task_writer import are_floats
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .problem import ConvAlgorithm, ConvProblem
 from .select import choose_general, choose_small, choose_specialized
@@ -54,8 +47,8 @@ def kernel_class(algorithm: ConvAlgorithm) -> Any:
     return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 
 
-@first_made_by("Conv", "ConvTranspose")
-@first_made_by("FusedConv", domain="com.microsoft")
+@early_kernel_maker("Conv", "ConvTranspose")
+@early_kernel_maker("FusedConv", domain="com.microsoft")
 def specialized_kernel(info: KernelInfo, make_general: Callable[[], Any]) -> Any:
     """The kernel of an algorithm of ``SPECIALIZED``; None if none of them is chosen."""
     problem = _problem_of(info)
@@ -63,8 +56,8 @@ def specialized_kernel(info: KernelInfo, make_general: Callable[[], Any]) -> Any
     return None if algorithm is None else kernel_class(algorithm)(info, make_general, problem)
 
 
-@made_by("Conv", "ConvTranspose")
-@made_by("FusedConv", domain="com.microsoft")
+@kernel_maker("Conv", "ConvTranspose")
+@kernel_maker("FusedConv", domain="com.microsoft")
 def general_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel of another algorithm, with what computes small problems as its fallback."""
     fallback = SmallConvKernel(kernel, make_writer)
@@ -127,7 +120,7 @@ class _Writers:
     """
 
     def __init__(self, info: KernelInfo, compute: Any) -> None:
-        self._info, self._compute, self._scratch = info, compute, scratch_of(info)
+        self._info, self._compute, self._workspace = info, compute, workspace_of(info)
         self.algorithm: str | None = None
         """Of the last writer."""
 
@@ -163,10 +156,10 @@ class _Writers:
     def _general(self, problem: ConvProblem, windows: Windows, inputs: Sequence[Any], activate: InPlace | None) -> Writer:
         """What writes arrays that are not contiguous, and all other problems."""
         if problem.is_transposed:
-            return copied(self._compute)
+            return copying_writer(self._compute)
         from .small.im2col import im2col_writer
 
-        return im2col_writer(problem, windows, inputs, activate, self._scratch)
+        return im2col_writer(problem, windows, inputs, activate, self._workspace)
 
 
 def _activation(info: KernelInfo) -> InPlace | None:

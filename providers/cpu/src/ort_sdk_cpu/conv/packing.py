@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.jit.extents.sizes import panel_width, panels_of
+from ort_sdk_cpu.jit.extents.sizes import panel_count, panel_width
 from ort_sdk_cpu.memory.workspace import aligned_bytes
 
-__all__ = ["pack_panels", "panel_width", "panels_of", "unpack_panels"]
+__all__ = ["pack_panels", "panel_count", "panel_width", "unpack_panels"]
 
 _FLOAT = np.dtype(np.float32)
 
@@ -26,7 +26,7 @@ def pack_panels(weight: HostArray, outputs: int) -> HostArray:
     """
     width = panel_width()
     rows = weight.reshape(-1).view(_FLOAT).reshape(outputs, -1)
-    result = aligned_bytes(panels_of(outputs) * width * rows.shape[1] * _FLOAT.itemsize)
+    result = aligned_bytes(panel_count(outputs) * width * rows.shape[1] * _FLOAT.itemsize)
     panels = result.view(_FLOAT).reshape(-1, rows.shape[1], width)
     for index, panel in enumerate(panels):
         part = rows[index * width : (index + 1) * width]
@@ -37,5 +37,5 @@ def pack_panels(weight: HostArray, outputs: int) -> HostArray:
 
 def unpack_panels(packed: HostArray, shape: tuple[int, ...]) -> HostArray:
     """The inverse: a weight of a shape (M, ...)."""
-    panels = packed.view(_FLOAT).reshape(panels_of(shape[0]), -1, panel_width())
+    panels = packed.view(_FLOAT).reshape(panel_count(shape[0]), -1, panel_width())
     return np.ascontiguousarray(panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[: shape[0]]).reshape(shape)

@@ -10,13 +10,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.task_writer import team_for
-from ort_sdk_cpu.kernel.work_stealing import groups_for
+from ort_sdk_cpu.kernel.work_stealing import jobs_per_block
 
 from .arguments.direct import POINTED_LATER, JobCounters
 from .arguments.pointwise import MODULE, Pointwise
 from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
-from .packing import pack_panels, panel_width, panels_of, unpack_panels
+from .packing import pack_panels, panel_count, panel_width, unpack_panels
 from .problem import ConvAlgorithm
 from .select import TEAM_WORK
 
@@ -64,7 +64,7 @@ class PointwiseKernel(DirectConvKernel):
         channels, outputs = variant.x_shape[1], out_shape[1]
         pixels = variant.x_shape[0] * math.prod(out_shape[2:])
         threads = team_for(2 * pixels * channels * outputs, TEAM_WORK)
-        work_bytes = (1 + panels_of(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
+        work_bytes = (1 + panel_count(outputs) + PANEL_ROWS) * panel_width() * _FLOAT_BYTES
         blocks, groups = _parts(pixels, channels, outputs, threads)
         arguments = Pointwise(
             **POINTED_LATER,
@@ -87,9 +87,9 @@ def _parts(pixels: int, channels: int, outputs: int, threads: int) -> tuple[int,
     hardware prefetches lines that another thread writes, a convolution takes 15 % longer); but each reads all weights, and has to
     multiply them with enough pixels for the next ones to arrive.
     """
-    panels = panels_of(outputs)
+    panels = panel_count(outputs)
     if pixels < (LEAST_PIXELS if channels * outputs <= FEW_WEIGHTS else MORE_PIXELS) * threads:
-        return 1, min(panels, groups_for(1, threads))
+        return 1, min(panels, jobs_per_block(1, threads))
     most = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // (_FLOAT_BYTES * channels)))
     blocks = threads * -(-pixels // (threads * most))
-    return blocks, min(panels, groups_for(blocks, threads))
+    return blocks, min(panels, jobs_per_block(blocks, threads))

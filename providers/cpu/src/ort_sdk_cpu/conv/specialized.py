@@ -23,7 +23,7 @@ from ort_sdk.api import (
 from ort_sdk.opset.definition import input_rule
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.layouts.memory import is_nhwc
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .problem import ConvAlgorithm, ConvProblem
 
@@ -57,7 +57,7 @@ class SpecializedConvKernel(OpKernel):
     packs_in_first_run = True
 
     def __init__(self, info: KernelInfo, make_general: Callable[[], Any], problem: ConvProblem) -> None:
-        self._make_general, self._geometry, self._scratch = make_general, problem.geometry, scratch_of(info)
+        self._make_general, self._geometry, self._workspace = make_general, problem.geometry, workspace_of(info)
         self._shape = problem.weight_shape or ()
         """Of the weight."""
         self._used: Any = None
@@ -171,7 +171,7 @@ class SpecializedConvKernel(OpKernel):
             self._check(arrays)
             self._used = self.own_algorithm
             constants = self._constants(arrays)
-            fixed: Callable[[], Any] = self._launch(x.array).fixed(x.array, *constants, self._output(out.array))
+            fixed: Callable[[], Any] = self._launch(x.array).bind_arrays(x.array, *constants, self._output(out.array))
             return fixed
         launch: Any = None
         other: Callable[[], Any] | None = self._bind_general(inputs, outputs) if are_fixed else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.work_stealing import groups_for
+from ort_sdk_cpu.kernel.work_stealing import jobs_per_block
 from ort_sdk_cpu.memory.workspace import aligned_bytes
 from ort_sdk_cpu.platform import libraries
 
@@ -23,7 +23,7 @@ from .arguments.winograd import MODULE, Winograd, WinogradWeights
 from .base import Variant
 from .direct import DirectConvKernel, Positions, TaskPlan
 from .epilogue import ConvEpilogue
-from .packing import panel_width, panels_of
+from .packing import panel_count, panel_width
 from .problem import ConvAlgorithm
 
 __all__ = ["WinogradKernel"]
@@ -77,9 +77,9 @@ class _Sizes(NamedTuple):
     @property
     def cuts(self) -> tuple[int, int]:
         """Blocks of tiles, and parts of the output channels."""
-        tiles, panels = self.x_shape[0] * math.prod(self.tiles), panels_of(self.out_shape[1])
+        tiles, panels = self.x_shape[0] * math.prod(self.tiles), panel_count(self.out_shape[1])
         blocks = -(-tiles // (TILES_AT_ONCE * self.threads)) * self.threads if tiles >= LEAST_TILES * self.threads else 1
-        return blocks, min(panels, groups_for(blocks, self.threads))
+        return blocks, min(panels, jobs_per_block(blocks, self.threads))
 
     @property
     def work_bytes(self) -> int:
@@ -117,7 +117,7 @@ class _Sizes(NamedTuple):
 def _pack(weight: HostArray, outputs: int, channels: int) -> HostArray:
     """Weights (M, C, 3, 3), given as any contiguous array, as [panels][16 points][C][channels of a panel]: uint8."""
     threads = libraries.thread_count()
-    result = aligned_bytes(panels_of(outputs) * _POINTS * channels * panel_width() * _FLOAT_BYTES)
+    result = aligned_bytes(panel_count(outputs) * _POINTS * channels * panel_width() * _FLOAT_BYTES)
     work = aligned_bytes(threads * _TAPS * 1024)
     TaskCall(MODULE, "winograd_weights", WinogradWeights(weight, result, work, outputs, channels), threads).run()
     return result

@@ -12,10 +12,11 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.contrib.gelu import exact_gelu
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
-from ort_sdk_cpu.kernel.eager import eager_calls_in
+from ort_sdk_cpu.kernel.bindable import bindable
+from ort_sdk_cpu.kernel.eager import declare_eager_calls
 from ort_sdk_cpu.kernel.element_operation import clip_bounds
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, TaskWriter, are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 
 from .arguments.functions import MODULE, BiasActivation, Clip, Silu, Unary
 from .clip import clamp, largest, rectifier
@@ -23,8 +24,8 @@ from .erf import erf_float32, gelu_float32
 
 __all__ = ["InPlace", "blocked", "in_place_activation", "silu_alpha"]
 
-eager_calls_in("elementwise.eager", "Clip", "Erf", "Gelu", "HardSwish", "Sigmoid", "Swish")
-eager_calls_in("elementwise.eager", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain="com.microsoft")
+declare_eager_calls("elementwise.eager", "Clip", "Erf", "Gelu", "HardSwish", "Sigmoid", "Swish")
+declare_eager_calls("elementwise.eager", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain="com.microsoft")
 
 InPlace = Callable[[HostArray, HostArray], Any]
 """``function(x, out)`` for arrays of one shape; ``x`` may be ``out``."""

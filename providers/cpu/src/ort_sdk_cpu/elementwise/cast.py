@@ -11,13 +11,14 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import CopyWriter
-from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.kernel.eager import with_fallback
 from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .arguments.cast import MODULE, Cast
@@ -43,7 +44,7 @@ def cast(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if task is not None:
         return _float16_maker(task, compute)
     if (target is TensorElementType.FLOAT16 and source.numpy_dtype.kind in "biu") or (source, target) in _TO_INTEGERS:
-        return lambda _inputs, _outputs: copied(compute)
+        return lambda _inputs, _outputs: copying_writer(compute)
     if target is TensorElementType.BOOL and _compute_type(source) is source:
         return lambda _inputs, _outputs: lambda x, out: np.not_equal(x, 0, out=out)
     is_numpys = _compute_type(source) is source and _compute_type(target) is target
@@ -60,7 +61,7 @@ def _task(info: KernelInfo) -> str | None:
 
 
 def _float16_maker(task: str, compute: Any) -> MakeWriter:
-    otherwise = copied(compute)
+    otherwise = copying_writer(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         size = inputs[0].size
@@ -83,14 +84,14 @@ class _Float16Writer(TaskWriter):
             x = contiguous
         super().__call__(x, out)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         x, out = arrays
         if not _needs_copy(x, out):
-            return super().fixed(x, out)
+            return super().bind_arrays(x, out)
         contiguous = np.empty(x.shape, x.dtype)
-        converted = super().fixed(contiguous, out)
-        return None if converted is None else in_turn([CopyWriter(lambda: [(contiguous, x)]).fixed(), converted])
+        converted = super().bind_arrays(contiguous, out)
+        return None if converted is None else in_sequence([CopyWriter(lambda: [(contiguous, x)]).bind_arrays(), converted])
 
 
 def _needs_copy(x: HostArray, out: HostArray) -> bool:
@@ -102,7 +103,7 @@ class _CastKernel(AnyLayoutKernel):
 
     def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
         super().__init__(kernel, make_writer, is_elementwise=True)
-        self._compute = directly(call, self._compute)
+        self._compute = with_fallback(call, self._compute)
 
 
 def _have_same_strides(x: HostArray, out: HostArray) -> bool:
@@ -111,13 +112,13 @@ def _have_same_strides(x: HostArray, out: HostArray) -> bool:
     return all(size == 1 or step * out.itemsize == other * x.itemsize for size, step, other in rows)
 
 
-@made_by("Cast")
+@kernel_maker("Cast")
 def of_any_shape(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel | None:
     """The kernel of a node that casts from or to float16."""
     task = _task(info)
     if task is None:
         return None
-    results, is_widened = ResultMemory(), task == "f16_to_f32"
+    results, is_widened = ResultAllocator(), task == "f16_to_f32"
     target = np.float32 if is_widened else np.float16
 
     def call(x: HostArray) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall, EagerTask, eager_call, is_vector
 from ort_sdk_cpu.kernel.element_operation import clip_bounds
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
-from ort_sdk_cpu.memory.result_pool import SMALLEST_BYTES, ResultMemory
+from ort_sdk_cpu.kernel.writer import MakeWriter
+from ort_sdk_cpu.memory.result_pool import MIN_BYTES, ResultAllocator
 
 from .activation import silu_alpha
 from .arguments.functions import MODULE, BiasActivation, Clip, Silu, Unary
@@ -28,7 +28,7 @@ _SCALARS = ((), (1,))
 
 def _activation(name: str) -> EagerCall:
     """A function of each element, after adding a vector to each row if there is a second input."""
-    plain, biased, results = EagerTask(MODULE, name), EagerTask(MODULE, f"bias_{name}"), ResultMemory()
+    plain, biased, results = EagerTask(MODULE, name), EagerTask(MODULE, f"bias_{name}"), ResultAllocator()
 
     def call(x: HostArray, bias: HostArray | None = None) -> Any:
         size = x.size
@@ -69,10 +69,10 @@ def _binary(function: np.ufunc) -> Callable[[KernelInfo, MakeWriter], EagerCall 
     """NumPy's function of two arrays, in memory that is used again, where the result is as large as the first."""
 
     def make(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall | None:
-        results = ResultMemory()
+        results = ResultAllocator()
 
         def call(x: HostArray, y: HostArray) -> Any:
-            if x.nbytes < SMALLEST_BYTES or not (y.shape == x.shape or (y.size == 1 and y.ndim <= x.ndim)):
+            if x.nbytes < MIN_BYTES or not (y.shape == x.shape or (y.size == 1 and y.ndim <= x.ndim)):
                 return NotImplemented
             return function(x, y, results.like(x))
 
@@ -88,7 +88,7 @@ for _op_type, _function in {"Add": np.add, "Div": np.divide, "Mul": np.multiply,
 @eager_call("Clip")
 def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
     """Clip, with bounds that are inputs or, of old versions, attributes."""
-    task, results, given = EagerTask(MODULE, "clip"), ResultMemory(), clip_bounds(info)
+    task, results, given = EagerTask(MODULE, "clip"), ResultAllocator(), clip_bounds(info)
     least, largest = given.get("min", -math.inf), given.get("max", math.inf)
 
     def call(x: HostArray, low: HostArray | None = None, high: HostArray | None = None) -> Any:
@@ -112,7 +112,7 @@ def clip(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
 @eager_call("QuickGelu", domain=_MICROSOFT)
 def silu(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall:
     """X * sigmoid(alpha * x)."""
-    alpha, task, results = silu_alpha(info), EagerTask(MODULE, "silu"), ResultMemory()
+    alpha, task, results = silu_alpha(info), EagerTask(MODULE, "silu"), ResultAllocator()
 
     def call(x: HostArray) -> Any:
         size, out = x.size, results.like(x)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
-from ort_sdk_cpu.kernel.eager import eager_calls_in
+from ort_sdk_cpu.kernel.bindable import bindable
+from ort_sdk_cpu.kernel.eager import declare_eager_calls
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 
 __all__: list[str] = []
 
-eager_calls_in("elementwise.eager", "Add", "Div", "Mul", "Sub")
+declare_eager_calls("elementwise.eager", "Add", "Div", "Mul", "Sub")
 
 _UNARY = {
     "Abs": np.absolute,

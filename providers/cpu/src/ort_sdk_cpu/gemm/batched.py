@@ -11,11 +11,11 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
-from ort_sdk_cpu.kernel.bound import Writer
+from ort_sdk_cpu.jit.native_call import NativeCall, in_sequence
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.kernel.writer import Writer
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.sgemm import MODULE, Gemm
@@ -56,12 +56,12 @@ class _Batch:
     strides: tuple[int, int, int]
 
 
-def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
+def bound_gemm(operands: GemmOperands, workspace: Workspace) -> BoundGemm | None:
     """The GEMM's call; None where rows are not contiguous, types are others, or it is too small for compiled code.
 
     Args:
         operands: arrays that stay.
-        scratch: workspace.
+        workspace: the workspace.
     """
     operands = _transposed(operands)
     layout = _layout(operands)
@@ -70,7 +70,7 @@ def bound_gemm(operands: GemmOperands, scratch: Scratch) -> BoundGemm | None:
     if layout.problem.k < SHORTEST_DOT and select_algorithm(layout.problem) is GemmAlgorithm.GEMV_NK:
         return None
     batches = list(_batches(operands, layout))
-    return None if len(batches) > MAX_CALLS else BoundGemm(operands, layout, batches, scratch)
+    return None if len(batches) > MAX_CALLS else BoundGemm(operands, layout, batches, workspace)
 
 
 def _transposed(operands: GemmOperands) -> GemmOperands:
@@ -177,13 +177,13 @@ def _planned(problem: GemmProblem, count: int, most_threads: int) -> Partition:
 class BoundGemm:
     """The tasks of a GEMM, one per batch. For one thread at a time."""
 
-    def __init__(self, operands: GemmOperands, layout: _Layout, batches: Sequence[_Batch], scratch: Scratch) -> None:
+    def __init__(self, operands: GemmOperands, layout: _Layout, batches: Sequence[_Batch], workspace: Workspace) -> None:
         self._operands = operands
         self._strides = _strides(operands)
         partition = _planned(layout.problem, batches[0].count, libraries.thread_count())
         self.algorithm = partition.algorithm.value
         """Its name."""
-        self._work = ToldMemory(scratch, WORKSPACE, partition.workspace_bytes)
+        self._work = WorkspaceBinding(workspace, WORKSPACE, partition.workspace_bytes)
         self._calls = [_task(operands, layout, batch, partition) for batch in batches]
 
     @property
@@ -193,7 +193,7 @@ class BoundGemm:
 
     def _prepare(self) -> None:
         """Use the thread's workspace."""
-        room = self._work.new_room()
+        room = self._work.renewed_buffer()
         if room is not None:
             for call in self._calls:
                 call.point(Gemm.workspace, room)
@@ -240,7 +240,7 @@ class GemmWriter:
 
     Args:
         write: the writer over NumPy.
-        scratch: workspace.
+        workspace: the workspace.
         operands: from the inputs and the output, what is multiplied; None if something else is done to it, too.
         chosen: is told the algorithm.
     """
@@ -248,11 +248,11 @@ class GemmWriter:
     def __init__(
         self,
         write: Writer,
-        scratch: Scratch,
+        workspace: Workspace,
         operands: Callable[..., GemmOperands] | None,
         chosen: ChosenAlgorithm | None = None,
     ) -> None:
-        self._write, self._scratch, self._operands = write, scratch, operands
+        self._write, self._workspace, self._operands = write, workspace, operands
         self._chosen = chosen or ChosenAlgorithm()
         self._moving: BoundGemm | None = None
         self._is_made = False
@@ -266,14 +266,14 @@ class GemmWriter:
     def _moves_to(self, operands: GemmOperands) -> bool:
         """Compute by the task that was made for the first arrays; whether it can."""
         if not self._is_made:
-            self._moving, self._is_made = bound_gemm(operands, self._scratch), True
+            self._moving, self._is_made = bound_gemm(operands, self._workspace), True
         if self._moving is None or not self._moving.moves_to(operands):
             return False
         self._moving()
         self._chosen.name = self._moving.algorithm
         return True
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if that is the writer's."""
         if self._operands is None:
             return None
@@ -283,11 +283,11 @@ class GemmWriter:
             return self._bound(operands)
         repeated = np.empty(column.shape, column.dtype)
         gemm = self._bound(_adding(operands, repeated))
-        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(column, repeated)
-        return None if gemm is None else in_turn([copy, gemm])
+        copy = CopyWriter(lambda source, target: [(target, source)]).bind_arrays(column, repeated)
+        return None if gemm is None else in_sequence([copy, gemm])
 
     def _bound(self, operands: GemmOperands) -> BoundGemm | None:
-        found = bound_gemm(operands, self._scratch)
+        found = bound_gemm(operands, self._workspace)
         if found is not None:
             self._chosen.name = found.algorithm
         return found

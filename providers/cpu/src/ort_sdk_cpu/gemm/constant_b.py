@@ -25,12 +25,13 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import BindableKernel
 from ort_sdk_cpu.kernel.copy import CopyWriter
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.weight_arena import aligned_copy, is_worth_aligning
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .epilogue import Epilogue
 from .packing import is_worth_packing, packed_panels, panels_identity
@@ -73,13 +74,13 @@ class ConstantBGemm(BindableKernel):
         super().__init__(kernel, make_writer)
         shape = tuple(info.constants[WEIGHT].shape)
         self._k, self._n = reversed(shape) if transposed else shape
-        self._transposed, self._epilogue, self._scratch = transposed, epilogue, scratch_of(info)
+        self._transposed, self._epilogue, self._workspace = transposed, epilogue, workspace_of(info)
         weight = info.constants[WEIGHT]
         self._may_pack = is_worth_packing(info, weight)
         # Not before a GEMM is run.
-        self.packs_in_first_run = self._may_pack or is_worth_moving(weight)
+        self.packs_in_first_run = self._may_pack or is_worth_aligning(weight)
         self._weight: HostArray | None = None
-        self._results = ResultMemory()
+        self._results = ResultAllocator()
         is_float16 = weight.element_type is TensorElementType.FLOAT16
         self._set_layout(BLayout(self._k, self._n, transposed, is_float16))
 
@@ -97,7 +98,7 @@ class ConstantBGemm(BindableKernel):
             return NOT_PACKED
         if self._may_pack:
             return PrePackedWeights((packed_panels(tensor, allocator, transposed=self._transposed),))
-        return PrePackedWeights((moved(tensor, allocator) if is_worth_moving(tensor) else tensor.packed(),))
+        return PrePackedWeights((aligned_copy(tensor, allocator) if is_worth_aligning(tensor) else tensor.packed(),))
 
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Read the weight there."""
@@ -106,7 +107,7 @@ class ConstantBGemm(BindableKernel):
             self._set_layout(BLayout(self._k, self._n, is_packed=True))
 
     def _set_layout(self, sizes: BLayout) -> None:
-        self._layout, self._function = sizes, GemmFunction(sizes, self._scratch, **self._options)
+        self._layout, self._function = sizes, GemmFunction(sizes, self._workspace, **self._options)
 
     @property
     def algorithm(self) -> str | None:
@@ -141,12 +142,12 @@ class ConstantBGemm(BindableKernel):
             return super().bind(inputs, outputs)
         a = first.array
         if a.flags.c_contiguous:
-            return self._call(a.shape).fixed(a, weight, self._epilogue.bias, out.array)
+            return self._call(a.shape).bind_arrays(a, weight, self._epilogue.bias, out.array)
         if a.nbytes > MOST_COPIED_BYTES:
             return super().bind(inputs, outputs)
         rows = np.empty(a.shape, FLOAT)
-        copy = CopyWriter(lambda source, target: [(target, source)]).fixed(a, rows)
-        return in_turn([copy, self._call(a.shape).fixed(rows, weight, self._epilogue.bias, out.array)])
+        copy = CopyWriter(lambda source, target: [(target, source)]).bind_arrays(a, rows)
+        return in_sequence([copy, self._call(a.shape).bind_arrays(rows, weight, self._epilogue.bias, out.array)])
 
     @property
     def row_gemm(self) -> RowGemm | None:
@@ -157,7 +158,7 @@ class ConstantBGemm(BindableKernel):
         return RowGemm(self._layout, weight, self._epilogue.bias, epilogue_words(**self._options), beta)
 
     def _call(self, shape: tuple[int, ...]) -> GemmCall:
-        call = GemmCall(self._layout.problem(math.prod(shape[:-1])), self._scratch, **self._options)
+        call = GemmCall(self._layout.problem(math.prod(shape[:-1])), self._workspace, **self._options)
         self._function.algorithm = call.algorithm
         return call
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.copy import CopyWriter
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .batched import GemmWriter
 from .operands import GemmOperands
@@ -49,10 +50,10 @@ def einsum(info: KernelInfo, compute: Any) -> MakeWriter | None:
     terms = _terms(str(info.attribute("equation", "")))
     if terms is None or info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
-    scratch = scratch_of(info)
+    workspace = workspace_of(info)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
-        return _Contraction(terms, scratch) if _fit(terms, inputs) else copied(compute)
+        return _Contraction(terms, workspace) if _fit(terms, inputs) else copying_writer(compute)
 
     return make
 
@@ -84,11 +85,11 @@ class _Contraction:
 
     Args:
         terms: the equation.
-        scratch: workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, terms: _Terms, scratch: Scratch) -> None:
-        self._terms, self._gemm = terms, GemmWriter(matrix_product, scratch, GemmOperands)
+    def __init__(self, terms: _Terms, workspace: Workspace) -> None:
+        self._terms, self._gemm = terms, GemmWriter(blas_matmul, workspace, GemmOperands)
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
@@ -99,7 +100,7 @@ class _Contraction:
         if result is None:
             np.copyto(out.array, target.reshape(out.array.shape))
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if that is the writer's, or copies would be large."""
         if max(array.nbytes for array in arrays) > MOST_COPIED_BYTES:
             return None
@@ -108,13 +109,13 @@ class _Contraction:
         result = out.view(-1)
         target = np.empty(out.shape, _FLOAT) if result is None else result
         operands = (_in_place(left, (-1,), calls), _in_place(right, (-1, -2), calls))
-        gemm = self._gemm.fixed(*operands, target)
+        gemm = self._gemm.bind_arrays(*operands, target)
         if gemm is None:
             return None
         calls.append(gemm)
         if result is None:
             calls.append(_copy(target.reshape(out.array.shape), out.array))
-        return in_turn(calls)
+        return in_sequence(calls)
 
     def _batches(self, first: HostArray, second: HostArray, out: HostArray) -> list[_Batch]:
         """Both sides and the output with their axes in order: of the batch, of rows, and of columns."""
@@ -166,4 +167,4 @@ def _in_place(batch: _Batch, axes: Sequence[int], calls: list[Callable[[], Any]]
 
 
 def _copy(source: HostArray, target: HostArray) -> Callable[[], Any]:
-    return CopyWriter(lambda source, target: [(target, source)]).fixed(source, target)
+    return CopyWriter(lambda source, target: [(target, source)]).bind_arrays(source, target)

@@ -14,10 +14,11 @@ import numpy as np
 
 from ort_sdk.api import NOT_PACKED, HostArray, KernelInfo, NotPacked, PrePackedWeights, RuntimeException, Slot, Tensor
 from ort_sdk_cpu.kernel.activation import IDENTITY
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer
+from ort_sdk_cpu.kernel.bindable import BindableKernel
 from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, contiguous
 from ort_sdk_cpu.kernel.onednn import PrimitiveCall, eltwise_of
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.constants import Algorithm, Argument, binary_post_op
 from ort_sdk_cpu.onednn.execution import reordered
@@ -77,7 +78,7 @@ class OneDnnGemm(BindableKernel):
         self._k, self._n = reversed(shape) if transposed else shape
         self._transposed = transposed
         self._epilogue = epilogue
-        self._scratch = scratch_of(info)
+        self._workspace = workspace_of(info)
         self._packed: HostArray | None = None
 
     def packing_identity(self, input_index: int) -> str | None:
@@ -125,14 +126,14 @@ class OneDnnGemm(BindableKernel):
         if not is_fixed or not first.array.flags.c_contiguous or not first.array.size:
             return super().bind(inputs, outputs)
         rows = first.array.reshape(-1, self._k)
-        return self._call(len(rows)).fixed(rows, out.array)
+        return self._call(len(rows)).bind_arrays(rows, out.array)
 
     def make_writer(self, inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         """The primitive, for as many rows; the shared set's writer if the weight is not packed."""
         return super().make_writer(inputs, outputs) if self._packed is None else self._writer(inputs[0].shape)
 
     def _writer(self, shape: tuple[int, ...]) -> Writer:
-        rows, k, finish, scratch = math.prod(shape[:-1]), self._k, self._epilogue.finish, self._scratch
+        rows, k, finish, workspace = math.prod(shape[:-1]), self._k, self._epilogue.finish, self._workspace
         if not rows:
             return lambda *_arrays: None
         call = self._call(rows)
@@ -140,7 +141,7 @@ class OneDnnGemm(BindableKernel):
         def write(a: HostArray, _weight: Any, *others: Any) -> None:
             out = others[-1]
             if not a.flags.c_contiguous:
-                dense = scratch.array("dense", a.shape, FLOAT)
+                dense = workspace.array("dense", a.shape, FLOAT)
                 np.copyto(dense, a)
                 a = dense
             call.run(a.reshape(rows, k), out)
@@ -161,4 +162,4 @@ class OneDnnGemm(BindableKernel):
         constants: list[tuple[int, AnyLayout, HostArray]] = [(int(Argument.WEIGHTS), weights, self._packed)]
         if epilogue.bias is not None:
             constants.append((int(Argument.BIAS) if has_plain_bias else binary_post_op(1), bias, epilogue.bias))
-        return PrimitiveCall(primitive, [(Argument.SRC, src, src), (Argument.DST, dst, dst)], constants, self._scratch)
+        return PrimitiveCall(primitive, [(Argument.SRC, src, src), (Argument.DST, dst, dst)], constants, self._workspace)

@@ -18,17 +18,11 @@ from ort_sdk.opset.contrib.fused_matmul import activation_parameters
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.elementwise.activation import InPlace, in_place_activation
 from ort_sdk_cpu.kernel.activation import IDENTITY
-from ort_sdk_cpu.kernel.bound import (
-    BindableKernel,
-    MakeWriter,
-    Writer,
-    bindable,
-    has_half_weight,
-    made_by,
-    stores_packed_weights,
-)
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.bound import has_float16_weight, stores_packed_weights
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .epilogue import epilogue_activation
 from .operands import GemmOperands
@@ -58,26 +52,26 @@ class MakeGemmWriter:
         return self._chosen.name
 
 
-@bindable("MatMul", has_weight=True, reads_halves=True)
+@bindable("MatMul", has_weight=True, float16_weight=True)
 def matmul(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Matrix product with NumPy's rules; a batch times one matrix is a single GEMM."""
-    scratch, chosen = scratch_of(info), ChosenAlgorithm()
+    workspace, chosen = workspace_of(info), ChosenAlgorithm()
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         from .batched import GemmWriter
 
         a, b = inputs
         if b.ndim != 2 or a.ndim < 3 or 0 in a.shape:
-            return GemmWriter(matrix_product, scratch, GemmOperands, chosen)
+            return GemmWriter(blas_matmul, workspace, GemmOperands, chosen)
         rows, columns, inner = math.prod(a.shape[:-1]), b.shape[1], a.shape[-1]
-        write = lambda a, b, out: matrix_product(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
-        return GemmWriter(write, scratch, GemmOperands, chosen)
+        write = lambda a, b, out: blas_matmul(a.reshape(rows, inner), b, out.reshape(rows, columns))  # noqa: E731
+        return GemmWriter(write, workspace, GemmOperands, chosen)
 
     return MakeGemmWriter(make, chosen)
 
 
-@bindable("Gemm", has_weight=True, reads_halves=True)
-@bindable("FusedGemm", domain="com.microsoft", has_weight=True, reads_halves=True)
+@bindable("Gemm", has_weight=True, float16_weight=True)
+@bindable("FusedGemm", domain="com.microsoft", has_weight=True, float16_weight=True)
 def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B' + beta·C, then an activation."""
     if not _is_float(info):
@@ -89,7 +83,7 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     def write(a: HostArray, b: HostArray, *rest: Any) -> None:
         out = rest[-1]
         c = rest[0] if len(rest) > 1 else None
-        matrix_product(a.T if trans_a else a, b.T if trans_b else b, out)
+        blas_matmul(a.T if trans_a else a, b.T if trans_b else b, out)
         if alpha != 1:
             np.multiply(out, alpha, out)
         if c is not None:
@@ -105,11 +99,11 @@ def gemm(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         right = transposed(b) if transposes_b else b.T if trans_b else b
         return GemmOperands(a.T if trans_a else a, right, rest[-1], addend, alpha, beta, activation or IDENTITY)
 
-    scratch = scratch_of(info)
-    return _gemm_writers(write, scratch, None if activation is None else operands)
+    workspace = workspace_of(info)
+    return _gemm_writers(write, workspace, None if activation is None else operands)
 
 
-@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, reads_halves=True)
+@bindable("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft", has_weight=True, float16_weight=True)
 def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     """alpha·A'·B', then an activation."""
     if not _is_float(info):
@@ -120,7 +114,7 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
     activate = _activation(info)
 
     def write(a: HostArray, b: HostArray, out: HostArray) -> None:
-        matrix_product(_oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b), out)
+        blas_matmul(_oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b), out)
         if alpha != 1:
             np.multiply(out, alpha, out)
         if activate is not None:
@@ -132,17 +126,17 @@ def fused_matmul(info: KernelInfo, _compute: Any) -> MakeWriter | None:
         first, second = _oriented(a, trans=trans_a, batch=batch_a), _oriented(b, trans=trans_b, batch=batch_b)
         return GemmOperands(first, second, out, None, alpha, 1.0, activation or IDENTITY)
 
-    scratch = scratch_of(info)
-    return _gemm_writers(write, scratch, None if activation is None else operands)
+    workspace = workspace_of(info)
+    return _gemm_writers(write, workspace, None if activation is None else operands)
 
 
-def _gemm_writers(write: Writer, scratch: Scratch, operands: Callable[..., GemmOperands] | None) -> MakeGemmWriter:
+def _gemm_writers(write: Writer, workspace: Workspace, operands: Callable[..., GemmOperands] | None) -> MakeGemmWriter:
     chosen = ChosenAlgorithm()
 
     def make(_inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         from .batched import GemmWriter
 
-        return GemmWriter(write, scratch, operands, chosen)
+        return GemmWriter(write, workspace, operands, chosen)
 
     return MakeGemmWriter(make, chosen)
 
@@ -182,8 +176,8 @@ def _is_float(info: KernelInfo) -> bool:
     return element_type is not None and element_type.numpy_dtype.kind == "f"
 
 
-@made_by("MatMul", "Gemm")
-@made_by("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
+@kernel_maker("MatMul", "Gemm")
+@kernel_maker("FusedMatMul", "FusedMatMulActivation", "FusedGemm", "TransposeMatMul", domain="com.microsoft")
 def gemm_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The kernel that is selected; None for the usual one."""
     node = _node(info)
@@ -203,7 +197,7 @@ def _node(info: KernelInfo) -> GemmNode:
     if b is None or len(b.shape) != 2 or info.input_element_type(0) is not TensorElementType.FLOAT:
         return common
     is_float16 = b.element_type is not TensorElementType.FLOAT
-    if is_float16 and not has_half_weight(info):
+    if is_float16 and not has_float16_weight(info):
         return common
     k, n = reversed(b.shape) if info.attribute("transB", 0) else b.shape
     gets_panels = k * n >= PANEL_ELEMENTS and _gets_panels(info, b)
@@ -256,7 +250,7 @@ def _small(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKe
     from .small import SmallGemm, SmallGemmKernel
 
     gemm = SmallGemm(
-        scratch_of(info),
+        workspace_of(info),
         transposed=bool(info.attribute("transB", 0)),
         alpha=float(info.attribute("alpha", 1.0)),
         activation=epilogue_activation(info) or IDENTITY,

@@ -8,7 +8,7 @@ from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.task import task_function
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.sgemm import Gemm
@@ -39,12 +39,12 @@ class OverlappingRowsGemm:
 
     Args:
         weight: B, contiguous.
-        scratch: workspace.
+        workspace: the workspace.
         activation: what follows.
     """
 
-    def __init__(self, weight: HostArray, scratch: Scratch, *, activation: Activation = IDENTITY) -> None:
-        self._weight, self._scratch = weight, scratch
+    def __init__(self, weight: HostArray, workspace: Workspace, *, activation: Activation = IDENTITY) -> None:
+        self._weight, self._workspace = weight, workspace
         self._epilogue = epilogue_words(1.0, activation)
 
     def __call__(self, batch: OverlappingRows, a: HostArray, bias: HostArray | None, out: HostArray) -> None:
@@ -60,7 +60,7 @@ class OverlappingRowsGemm:
         parts = _planned(GemmProblem(batch.rows, k, n, trans_b=True), batch.count, libraries.thread_count())
         sizes = (batch.rows, n, k, batch.row_bytes, k * _FLOAT_BYTES, n * _FLOAT_BYTES)
         strides = (batch.step_bytes, 0, batch.out_step_bytes, 0, batch.count)
-        workspace = self._scratch.room(WORKSPACE, parts.workspace_bytes)
+        workspace = self._workspace.buffer(WORKSPACE, parts.workspace_bytes)
         words = (a, self._weight, out, bias, workspace, *sizes, *strides, *self._epilogue, *parts.words)
         task_function(parts.task.module, parts.task.name)(parts.threads, Gemm.of_words(words))
 

@@ -14,7 +14,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, NodeArg, Tensor, TensorElementType
 from ort_sdk_cpu.kernel.bound import stores_packed_weights
 from ort_sdk_cpu.memory.allocator import ALIGNMENT_BYTES
-from ort_sdk_cpu.memory.weight_arena import memory_for
+from ort_sdk_cpu.memory.weight_arena import weight_memory
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.blocking import TRANSPOSE_BYTES
@@ -69,7 +69,7 @@ def packed_panels(weight: Tensor, allocator: Any, *, transposed: bool) -> HostAr
     k, n = reversed(weight.shape) if transposed else weight.shape
     panel_bytes = GemmProblem(1, k, n, is_packed=True).ldb
     width = panel_bytes // (4 * k)
-    panels = memory_for(weight, -(-n // width) * panel_bytes, allocator)
+    panels = weight_memory(weight, -(-n // width) * panel_bytes, allocator)
     if transposed and n % width:
         panels[-panel_bytes:] = 0
     threads = max(1, min(libraries.thread_count(), panels.nbytes // _PACKED_BYTES_OF_THREAD))

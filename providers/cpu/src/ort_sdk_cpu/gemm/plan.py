@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, round_up
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.blocking import nr
@@ -120,7 +120,7 @@ def partition_gemm(problem: GemmProblem, threads: int, *, count: int = 1, parts:
         is_whole = count >= threads or algorithm is GemmAlgorithm.SPLIT_K
         parts = (1, 1) if is_whole else _parts(problem, threads)
     task, mc = _TASKS[algorithm], _mc(problem)
-    stride = whole(task.arguments.workspace_of(GemmSizes(problem.m, problem.n, problem.k, mc)), VECTOR)
+    stride = round_up(task.arguments.workspace_of(GemmSizes(problem.m, problem.n, problem.k, mc)), VECTOR)
     return Partition(algorithm, task, threads, (*parts, stride, mc), stride * threads)
 
 
@@ -184,7 +184,7 @@ class GemmFunction:
 
     Args:
         layout: of B.
-        scratch: workspace.
+        workspace: the workspace.
         alpha: factor of the product.
         activation: what follows; one of ``arguments.epilogue``.
     """
@@ -192,12 +192,12 @@ class GemmFunction:
     def __init__(
         self,
         layout: BLayout,
-        scratch: Scratch,
+        workspace: Workspace,
         *,
         alpha: float = 1.0,
         activation: Activation = IDENTITY,
     ) -> None:
-        self._layout, self._scratch = layout, scratch
+        self._layout, self._workspace = layout, workspace
         self._epilogue = epilogue_words(alpha, activation)
         self.algorithm: GemmAlgorithm | None = None
         """Of the last call."""
@@ -207,7 +207,7 @@ class GemmFunction:
         plan = plan_gemm(self._layout.problem(rows), libraries.thread_count())
         parts = plan.partition
         self.algorithm = parts.algorithm
-        workspace = self._scratch.room(WORKSPACE, parts.workspace_bytes)
+        workspace = self._workspace.buffer(WORKSPACE, parts.workspace_bytes)
         words = (a, b, out, bias, workspace, *plan.sizes, *self._epilogue, *parts.words)
         _function(parts.task.module, parts.task.name)(parts.threads, Gemm.of_words(words))
 
@@ -217,7 +217,7 @@ class GemmCall:
 
     Args:
         problem: of contiguous matrices.
-        scratch: workspace.
+        workspace: the workspace.
         alpha: factor of the product.
         activation: what follows; one of ``arguments.epilogue``.
         lda: bytes from row to row of A, which may overlap; None for contiguous rows.
@@ -228,7 +228,7 @@ class GemmCall:
     def __init__(
         self,
         problem: GemmProblem,
-        scratch: Scratch,
+        workspace: Workspace,
         *,
         alpha: float = 1.0,
         activation: Activation = IDENTITY,
@@ -245,18 +245,18 @@ class GemmCall:
         words = (0, 0, 0, 0, 0, *sizes, *epilogue_words(alpha, activation), *parts.words)
         self.algorithm = parts.algorithm
         self._call = TaskCall(parts.task.module, parts.task.name, Gemm.of_words(words), parts.threads)
-        self._workspace = ToldMemory(scratch, WORKSPACE, parts.workspace_bytes)
+        self._workspace = WorkspaceBinding(workspace, WORKSPACE, parts.workspace_bytes)
 
     def __call__(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write the result, of contiguous arrays; ``b`` may be bytes at any address."""
         self._point(a, b, bias, out)
         self._run()
 
-    def fixed(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, a: HostArray, b: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
         self._point(a, b, bias, out)
         call = functools.partial(self._run)
-        call.kept = (a, b, bias, out)  # type: ignore[attr-defined]
+        call.keeps_alive = (a, b, bias, out)  # type: ignore[attr-defined]
         call.native = NativeCall((self._call.row,), self._prepare)  # type: ignore[attr-defined]
         return call
 
@@ -266,7 +266,7 @@ class GemmCall:
 
     def _prepare(self) -> None:
         """Use the calling thread's workspace."""
-        self._workspace.tell(self._call, _WORKSPACE_FIELD)
+        self._workspace.bind(self._call, _WORKSPACE_FIELD)
 
     def _run(self) -> None:
         self._prepare()

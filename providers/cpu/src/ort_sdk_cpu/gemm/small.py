@@ -10,9 +10,10 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.activation import Activation
-from ort_sdk_cpu.kernel.bound import DirectlyBindable, MakeWriter
+from ort_sdk_cpu.kernel.bindable import DirectBindableKernel
 from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS, is_worth_a_task
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.kernel.writer import MakeWriter
+from ort_sdk_cpu.memory.workspace import Workspace
 
 from .constant_b import RowGemm
 from .plan import GemmFunction, epilogue_words, task_of
@@ -25,16 +26,16 @@ class SmallGemm:
     """``activation(alpha * A B + C)`` of float32, where its task is at hand. For any number of threads at once.
 
     Args:
-        scratch: workspace.
+        workspace: the workspace.
         transposed: whether B is (N, K).
         alpha: factor of the product.
         activation: what follows.
     """
 
-    def __init__(self, scratch: Scratch, *, transposed: bool, alpha: float, activation: Activation) -> None:
+    def __init__(self, workspace: Workspace, *, transposed: bool, alpha: float, activation: Activation) -> None:
         self._transposed, self._epilogue = transposed, epilogue_words(alpha, activation)
         self._function = functools.cache(
-            lambda k, n, trans_b: GemmFunction(BLayout(k, n, trans_b), scratch, alpha=alpha, activation=activation)
+            lambda k, n, trans_b: GemmFunction(BLayout(k, n, trans_b), workspace, alpha=alpha, activation=activation)
         )
         self.algorithm: GemmAlgorithm | None = None
         """Of the last call."""
@@ -78,7 +79,7 @@ class SmallGemm:
         return out
 
 
-class SmallGemmKernel(DirectlyBindable):
+class SmallGemmKernel(DirectBindableKernel):
     """A kernel whose small GEMMs are tasks in any run.
 
     Args:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ort_sdk.api import KernelInfo, TensorElementType, tensor_type
 from ort_sdk.api.step_expansion import ExpandingProgram
-from ort_sdk_cpu.kernel.bound import MakeWriter
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.kernel.writer import MakeWriter
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 
 from .constant_b import ConstantBGemm
 from .epilogue import Epilogue
@@ -60,5 +60,5 @@ class GemmAndActivation(ConstantBGemm):
 
     def _without_activation(self) -> GemmAndActivation:
         made = copy.copy(self)
-        made._epilogue, made._results = replace(self._epilogue, finish=None), ResultMemory()
+        made._epilogue, made._results = replace(self._epilogue, finish=None), ResultAllocator()
         return made

@@ -12,11 +12,11 @@ from ort_sdk.api import HostArray, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.tensor.resize import Resizer
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.workspace import Scratch, shared_scratch
+from ort_sdk_cpu.kernel.writer import Writer
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.workspace import Workspace, shared_workspace
 
 from .arguments.interpolation import MODULE, Interpolation, InterpolationOfBytes
 
@@ -68,7 +68,7 @@ class ImageInterpolation:
         return (images, *sizes, *self.output_shape[2:], pixel, *rows_taps, *columns_taps)
 
     def row_bytes(self, *, is_channels_last: bool) -> int:
-        """Of working memory for each thread."""
+        """Of workspace for each thread."""
         width = self.shape[3] * (self.shape[1] if is_channels_last else 1)
         return (width + 31) // 16 * 64
 
@@ -120,7 +120,7 @@ def _table(given: Table | None, size: int) -> Table:
 
 def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Callable[..., HostArray]:
     """A node's function by the task, and by another one for what the task is not for."""
-    find, results, scratch = interpolation_of(resizer), ResultMemory(), shared_scratch()
+    find, results, workspace = interpolation_of(resizer), ResultAllocator(), shared_workspace()
 
     def run(x: HostArray, *parameters: HostArray | None) -> HostArray:
         last = x.ndim == 4 and is_channels_last(x)
@@ -135,7 +135,7 @@ def interpolated(resizer: Resizer, otherwise: Callable[..., HostArray]) -> Calla
         last = last or made.is_last
         out = results.empty((samples, *sizes, channels) if last else made.output_shape)
         threads = threads_for(made.work)
-        work = scratch.room(MODULE, made.row_bytes(is_channels_last=last) * threads)
+        work = workspace.buffer(MODULE, made.row_bytes(is_channels_last=last) * threads)
         arguments = Interpolation.of_words((x, out, work, *made.words(is_channels_last=last)))
         task_function(MODULE, NHWC if last else NCHW)(threads, arguments)
         return np.moveaxis(out, -1, 1) if last and not made.is_last else out
@@ -179,11 +179,11 @@ class InterpolationWriter(TaskWriter):
         else:
             self._otherwise(*arrays)
 
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None for another layout."""
-        return super().fixed(*self._in_memory_order(arrays))
+        return super().bind_arrays(*self._in_memory_order(arrays))
 
-    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+    def bind_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """None: the writer looks at each array."""
         return None
 
@@ -193,12 +193,12 @@ class NchwBytesWriter:
 
     Args:
         made: how; its sums are exact.
-        scratch: working memory.
+        workspace: the workspace.
         otherwise: writes other layouts.
     """
 
-    def __init__(self, made: ImageInterpolation, scratch: Scratch, otherwise: Writer) -> None:
-        self._made, self._scratch, self._otherwise = made, scratch, otherwise
+    def __init__(self, made: ImageInterpolation, workspace: Workspace, otherwise: Writer) -> None:
+        self._made, self._workspace, self._otherwise = made, workspace, otherwise
         self._writer = InterpolationWriter(made, 1, otherwise, is_channels_last=False)
         self._is_within = all((table[1] >= 0).all() for table in (made.rows, made.columns))
 
@@ -208,8 +208,8 @@ class NchwBytesWriter:
         if not (x.flags.c_contiguous and out.flags.c_contiguous):
             self._otherwise(*arrays)
             return
-        real = self._scratch.array("real pixels", x.shape, _FLOAT)
-        sums = self._scratch.array("real sums", out.shape, _FLOAT)
+        real = self._workspace.array("real pixels", x.shape, _FLOAT)
+        sums = self._workspace.array("real sums", out.shape, _FLOAT)
         np.copyto(real, x)
         self._writer(real, sums)
         if not self._is_within:

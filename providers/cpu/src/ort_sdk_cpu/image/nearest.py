@@ -10,8 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, Slot
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import Writer
 
 from .arguments.nearest import MODULE, Nearest
 
@@ -82,10 +82,10 @@ class _NearestWriter(TaskWriter):
         else:
             self._otherwise(*arrays)
 
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None for another layout."""
-        return super().fixed(*self._in_memory_order(arrays))
+        return super().bind_arrays(*self._in_memory_order(arrays))
 
-    def on_slots(self, slots: tuple[Slot, ...]) -> Callable[[], Any] | None:  # type: ignore[override]
+    def bind_slots(self, slots: tuple[Slot, ...]) -> Callable[[], Any] | None:  # type: ignore[override]
         """None with channels last: the writer looks at each array."""
-        return None if self._is_last else super().on_slots(slots)
+        return None if self._is_last else super().bind_slots(slots)

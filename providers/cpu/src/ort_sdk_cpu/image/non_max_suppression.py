@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager import direct_call
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.non_max_suppression import MODULE, SelectedIndices, Suppression
@@ -24,12 +24,12 @@ MOST_BOXES = 1 << 31
 """So many cannot be numbered in four bytes."""
 
 
-@computed_by("NonMaxSuppression")
+@direct_call("NonMaxSuppression")
 def non_max_suppression(info: KernelInfo) -> EagerCall | None:
     """int64 rows (batch, class, box) of float32 boxes kept."""
     if not libraries.numba().is_usable or info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
-    centered, scratch = int(info.attribute("center_point_box", 0)), scratch_of(info)
+    centered, workspace = int(info.attribute("center_point_box", 0)), workspace_of(info)
 
     def call(boxes: HostArray, scores: HostArray, *options: HostArray | None) -> Any:
         most, share, bound = (*map(_number, options), None, None, None)[:3]
@@ -47,7 +47,7 @@ def non_max_suppression(info: KernelInfo) -> EagerCall | None:
         threads = min(threads_for(SCORE_WORK * scores.size), pairs)
         room = count * 8 + -(-most // LANES) * LANES * 20
         kept, counts = np.empty((pairs, most), np.int32), np.empty(pairs, np.int64)
-        buffer, thresholds = scratch.room(MODULE, room * threads), (float(share or 0), float(bound or 0))
+        buffer, thresholds = workspace.buffer(MODULE, room * threads), (float(share or 0), float(bound or 0))
         limits = (most, centered, int(bound is not None), *thresholds)
         arguments = Suppression(boxes, scores, kept, counts, buffer, pairs, count, classes, *limits)
         task_function(MODULE, "suppress")(threads, arguments)

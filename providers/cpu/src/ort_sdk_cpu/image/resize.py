@@ -9,12 +9,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.tensor.resize import Resizer
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.bindable import bindable, kernel_maker
 from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.layouts.contiguous import ChannelsLastOutput, ContiguousInput
 from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.quantized.parameters import BYTES
 
@@ -34,7 +35,7 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
     """The shared set's function; nearest pixels of images by one copy of rows."""
     if info.attribute("axes", None) is not None:
         return None
-    in_memory_order, scratch = _in_memory_order(compute), scratch_of(info)
+    in_memory_order, workspace = _in_memory_order(compute), workspace_of(info)
     truncates = not info.attribute("antialias", 0)
     find = interpolation_of(compute) if _is_interpolated(compute, info, _INTERPOLATED) else None
 
@@ -53,19 +54,19 @@ def resize(info: KernelInfo, compute: Compute) -> MakeWriter | None:
             if x.dtype in BYTES and not (made.is_exact and truncates):
                 return general
             if x.dtype in BYTES and not is_last:
-                return NchwBytesWriter(made, scratch, general)
+                return NchwBytesWriter(made, workspace, general)
             is_permuted = is_last and not made.is_last and not is_channels_last(out)
             permutes_input = is_permuted and x.dtype not in BYTES and x.size <= out.size
             is_last = is_last and not permutes_input
             writer = InterpolationWriter(made, len(inputs), general, is_channels_last=is_last, dtype=x.dtype)
-            return writer if not is_permuted else (ContiguousInput if permutes_input else ChannelsLastOutput)(writer, scratch)
+            return writer if not is_permuted else (ContiguousInput if permutes_input else ChannelsLastOutput)(writer, workspace)
         if not is_plane or info.attribute("mode", "nearest") != "nearest" or _may_extrapolate(info):
             return general
         sources = _sources(compute, inputs, out)
         pixels = _Pixels(sources, general)
         permutes_input = is_last and not is_channels_last(out)
         nearest = nearest_writer(sources, x, out, len(inputs), pixels, is_last=is_last and not permutes_input) or pixels
-        return ContiguousInput(nearest, scratch) if permutes_input else nearest
+        return ContiguousInput(nearest, workspace) if permutes_input else nearest
 
     return make
 
@@ -78,7 +79,7 @@ def _is_interpolated(
     return is_fit and isinstance(compute, Resizer) and info.attribute("mode", "nearest") != "nearest"
 
 
-@made_by("Resize", "Upsample")
+@kernel_maker("Resize", "Upsample")
 def keeping_layout(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> AnyLayoutKernel:
     """The kernel whose result has the layout of its input."""
     made = _ResizeKernel(kernel, make_writer, is_elementwise=False)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager import direct_call
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall
 from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.sampling import MODULE, GridSample, RoiAlign
@@ -43,14 +43,14 @@ def _are_usual(info: KernelInfo, *, inputs: int) -> bool:
     return floats and libraries.numba().is_usable
 
 
-@computed_by("GridSample")
+@direct_call("GridSample")
 def grid_sample(info: KernelInfo) -> EagerCall | None:
     """(N, C, h, w) samples of images (N, C, H, W) at positions (N, h, w, 2)."""
     mode, padding = info.attribute("mode", "linear"), info.attribute("padding_mode", "zeros")
     if not _are_usual(info, inputs=2) or mode not in MODES or padding not in PADDINGS:
         return None
     settings = (MODES[mode], PADDINGS.index(padding), int(info.attribute("align_corners", 0)))
-    scratch, results = scratch_of(info), ResultMemory()
+    workspace, results = workspace_of(info), ResultAllocator()
 
     def call(x: HostArray, grid: HostArray) -> Any:
         if x.ndim != 4 or grid.ndim != 4 or grid.shape[0] != x.shape[0] or grid.shape[-1] != 2 or not are_floats((x, grid)):
@@ -62,9 +62,9 @@ def grid_sample(info: KernelInfo) -> EagerCall | None:
             return NotImplemented
         from ort_sdk_cpu.jit.task import task_function
 
-        x, grid = _in_layout(x, points * samples * channels * max(4 * settings[0] ** 2, 1), scratch), np.ascontiguousarray(grid)
+        x, grid = _in_layout(x, points * samples * channels * max(4 * settings[0] ** 2, 1), workspace), np.ascontiguousarray(grid)
         out, threads = results.empty((samples, channels, *grid.shape[1:-1])), threads_for(work)
-        table = scratch.room(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
+        table = workspace.buffer(MODULE, threads * (TABLE_BYTES + TILE_BYTES))
         options = (*settings, int(is_channels_last(x)))
         arguments = GridSample(x, grid, out, table, samples, channels, height, width, points, *options)
         task_function(MODULE, "grid_sample")(threads, arguments)
@@ -73,7 +73,7 @@ def grid_sample(info: KernelInfo) -> EagerCall | None:
     return call
 
 
-@computed_by("RoiAlign")
+@direct_call("RoiAlign")
 def roi_align(info: KernelInfo) -> EagerCall | None:
     """(regions, C, height, width) bins of regions of images (N, C, H, W)."""
     bins = (int(info.attribute("output_height", 1)), int(info.attribute("output_width", 1)))
@@ -83,7 +83,7 @@ def roi_align(info: KernelInfo) -> EagerCall | None:
     mode = info.attribute("mode", "avg")
     if not _are_usual(info, inputs=2) or mode not in {"avg", "max"} or min(bins) < 1:
         return None
-    scratch, results = scratch_of(info), ResultMemory()
+    workspace, results = workspace_of(info), ResultAllocator()
 
     def call(x: HostArray, rois: HostArray, images: HostArray) -> Any:
         if x.ndim != 4 or not x.size or not are_floats((x, rois)):
@@ -103,9 +103,9 @@ def roi_align(info: KernelInfo) -> EagerCall | None:
             return NotImplemented
         from ort_sdk_cpu.jit.task import task_function
 
-        x, indices = _in_layout(x, work, scratch), np.ascontiguousarray(images, np.int64)
+        x, indices = _in_layout(x, work, workspace), np.ascontiguousarray(images, np.int64)
         out, threads = results.empty((len(rois), x.shape[1], *bins)), min(threads_for(work), len(rois))
-        (_, channels, height, width), buffer = x.shape, scratch.room(MODULE, threads * room)
+        (_, channels, height, width), buffer = x.shape, workspace.buffer(MODULE, threads * room)
         options = (*bins, ratio, room, int(is_channels_last(x)), int(mode == "avg"))
         arguments = RoiAlign(x, regions, out, buffer, indices, channels, height, width, len(rois), *options)
         task_function(MODULE, "roi_align")(threads, arguments)
@@ -114,13 +114,13 @@ def roi_align(info: KernelInfo) -> EagerCall | None:
     return call
 
 
-def _in_layout(x: HostArray, elements: int, scratch: Scratch) -> HostArray:
+def _in_layout(x: HostArray, elements: int, workspace: Workspace) -> HostArray:
     """The images, contiguous: NHWC where so many elements are read of them that one load for all channels pays for the copy."""
     if x.shape[1] < LEAST_CHANNELS or (x.flags.c_contiguous and elements < x.size * LEAST_READS):
         return np.ascontiguousarray(x)
     if is_channels_last(x):
         return x
-    nhwc = scratch.array(f"{MODULE} images", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype).transpose(0, 3, 1, 2)
+    nhwc = workspace.array(f"{MODULE} images", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype).transpose(0, 3, 1, 2)
     copy = strided_copy(x.shape, nhwc.strides, x.strides, x.itemsize, threads_for(x.size))
     if copy is None:
         return np.ascontiguousarray(x)

@@ -13,15 +13,15 @@ from pathlib import Path
 from ort_sdk.api.file_trust import file_mode, open_trusted_file
 
 from . import cache_folder
-from .cache_folder import tell_unkept
+from .cache_folder import log_cache_failure
 from .digests import DIGEST_BYTES, digest
 
-__all__ = ["is_file_kept", "new_path", "open_kept", "read_kept", "write_kept", "write_whole"]
+__all__ = ["is_file_cached", "open_cached", "read_cached", "writable_path", "write_atomically", "write_cached"]
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-def is_file_kept(name: str) -> bool:
+def is_file_cached(name: str) -> bool:
     """Whether a cache folder has a file of this name; its content is not checked."""
     for folder in cache_folder.kernel_folders().readable:
         with contextlib.suppress(OSError):
@@ -30,48 +30,48 @@ def is_file_kept(name: str) -> bool:
     return False
 
 
-def new_path(name: str) -> Path | None:
+def writable_path(name: str) -> Path | None:
     """Path at which a file of this name would be written; None if no folder is writable."""
     folder = cache_folder.kernel_folders().writable
     return None if folder is None else folder / name
 
 
-def open_kept(folder: Path, name: str) -> int | None:
+def open_cached(folder: Path, name: str) -> int | None:
     """Open a trusted file of a cache folder; returns its descriptor, None if there is none."""
     try:
         return open_trusted_file(folder, name)
     except FileNotFoundError:
         return None
     except OSError as error:
-        tell_unkept(f"the file {folder / name}", error)
+        log_cache_failure(f"the file {folder / name}", error)
         return None
 
 
-def read_kept(name: str) -> bytes | None:
-    """Content that ``write_kept`` wrote to a file; None if there is no trusted file, or its digest is wrong."""
+def read_cached(name: str) -> bytes | None:
+    """Content that ``write_cached`` wrote to a file; None if there is no trusted file, or its digest is wrong."""
     for folder in cache_folder.kernel_folders().readable:
-        descriptor = open_kept(folder, name)
+        descriptor = open_cached(folder, name)
         if descriptor is None:
             continue
         try:
             with os.fdopen(descriptor, "rb") as file:
                 content = memoryview(file.read())
         except OSError as error:
-            tell_unkept(f"the file {folder / name}", error)
+            log_cache_failure(f"the file {folder / name}", error)
             continue
         if digest(name.encode(), content[DIGEST_BYTES:]) == content[:DIGEST_BYTES]:
             return bytes(content[DIGEST_BYTES:])
     return None
 
 
-def write_kept(name: str, content: bytes) -> bool:
+def write_cached(name: str, content: bytes) -> bool:
     """Write a content with its digest to a cache file; False if that fails."""
-    return write_whole(name, digest(name.encode(), content) + content)
+    return write_atomically(name, digest(name.encode(), content) + content)
 
 
-def write_whole(name: str, content: bytes) -> bool:
+def write_atomically(name: str, content: bytes) -> bool:
     """Write a cache file atomically: it gets its name when it is complete. False if that fails, and then no part of it stays."""
-    path = new_path(name)
+    path = writable_path(name)
     if path is None:
         return False
     temporary = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
@@ -84,7 +84,7 @@ def write_whole(name: str, content: bytes) -> bool:
                 temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        tell_unkept(f"the file {path}", error)
+        log_cache_failure(f"the file {path}", error)
         return False
     return True
 

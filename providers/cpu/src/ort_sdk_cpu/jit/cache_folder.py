@@ -14,9 +14,9 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.file_trust import make_private_folder, make_subfolder, require_trusted_folder
@@ -28,13 +28,12 @@ from .digests import short_digest
 __all__ = [
     "CACHE_VARIABLE",
     "KernelFolders",
+    "build_lock",
     "cache_folder",
-    "inner",
     "kernel_folders",
-    "one_process",
+    "log_cache_failure",
+    "log_compiled",
     "source_hash",
-    "tell_compiled",
-    "tell_unkept",
 ]
 
 CACHE_VARIABLE = "ORT_SDK_CPU_CACHE_DIR"
@@ -49,14 +48,6 @@ No ``**``: each process would list all folders, including the cache in the packa
 
 _numbers = itertools.count(1)
 _logger = logging.getLogger("ort_sdk.cpu")
-
-
-def inner(function: Callable[..., Any]) -> Any:
-    """Decorator of functions that kernels call, and that numba inlines into them."""
-    import numba
-
-    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
-    return numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +79,7 @@ def kernel_folders() -> KernelFolders:
         except OSError as error:
             # A folder that is missing where only root can write is normal: the next one is used.
             if os.path.lexists(folder):
-                tell_unkept(f"the folder {folder}", error)
+                log_cache_failure(f"the folder {folder}", error)
             continue
         readable.append(folder)
         if writable is None and _is_writable(folder):
@@ -154,7 +145,7 @@ def source_hash() -> str:
 
 
 @contextlib.contextmanager
-def one_process(path: Path | None) -> Iterator[None]:
+def build_lock(path: Path | None) -> Iterator[None]:
     """Context in which one process at a time creates a file, where the system has file locks: others wait, then find the file.
 
     The lock is a file beside it, so that other files can be created meanwhile. It is reentrant for the thread that holds it.
@@ -189,7 +180,7 @@ def _locked(path: Path) -> IO[bytes] | None:
         file = path.open("wb")
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
-        tell_unkept(f"the lock {path}", error)
+        log_cache_failure(f"the lock {path}", error)
         if file is not None:
             file.close()
             with contextlib.suppress(OSError):
@@ -208,7 +199,7 @@ class _Held(threading.local):
 _held = _Held()
 
 
-def tell_compiled(name: str, seconds: float) -> None:
+def log_compiled(name: str, seconds: float) -> None:
     """Log that a kernel was compiled.
 
     Args:
@@ -220,7 +211,7 @@ def tell_compiled(name: str, seconds: float) -> None:
     _warn(f"ort_sdk: compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({result})")
 
 
-def tell_unkept(what: str, error: OSError) -> None:
+def log_cache_failure(what: str, error: OSError) -> None:
     """Log, once per process, that compiled kernels cannot be cached or read.
 
     Args:

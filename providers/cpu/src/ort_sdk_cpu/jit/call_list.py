@@ -1,7 +1,7 @@
 """Neighbouring native calls, driven by one call into compiled code.
 
 Each call from Python takes about as long as a task on a few thousand elements. A bound call that consists of C function calls
-with fixed arguments has them in its attribute ``native``; neighbours that all have it become one :class:`Batch`.
+with fixed arguments has them in its attribute ``native``; neighbours that all have it become one :class:`CallList`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ort_sdk_cpu.memory.workspace import growth
 from ort_sdk_cpu.platform import libraries, threads
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .native_call import NativeCall, Row
+from .native_call import CallRow, NativeCall
 
 if TYPE_CHECKING:
     from .task_sequence import TeamSequence
 
-__all__ = ["Batch", "join_calls"]
+__all__ = ["CallList", "join_calls"]
 
 LEAST_CALLS = 2
 
 _ROW_BYTES = 48
 _RUN = f"""
-define i64 @run_batch(ptr %rows, i64 %count, ptr %stop) {{
+define i64 @run_calls(ptr %rows, i64 %count, ptr %stop) {{
 entry:
   %may_stop = icmp ne ptr %stop, null
   br label %next_call
@@ -75,7 +75,7 @@ all:
 """Makes the calls of an array of rows; returns the index of the first that failed, or -1. Ends early if the stop flag is set."""
 
 
-class Batch:
+class CallList:
     """Makes native calls, one after the other. For one thread at a time.
 
     Args:
@@ -103,7 +103,7 @@ class Batch:
             Fail: the run was stopped.
         """
         # Without parallel regions some calls compute in another way than their rows.
-        if threads.is_alone():
+        if threads.is_serial():
             self._run_from(0)
             return
         self._prepare()
@@ -119,10 +119,10 @@ class Batch:
 
     def _prepare(self) -> None:
         """Point all tasks at this thread's workspace."""
-        before = growth.mark
+        before = growth.generation
         for prepare in self._prepares:
             prepare()
-        if growth.mark is not before:
+        if growth.generation is not before:
             # A later call enlarged a shared buffer, which invalidated earlier addresses; now it is large enough for all.
             for prepare in self._prepares:
                 prepare()
@@ -141,20 +141,20 @@ class Batch:
             self._calls[position]()
 
 
-def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[Row], list[int], list[TeamSequence]]:
+def _with_sequences(natives: Sequence[NativeCall]) -> tuple[list[CallRow], list[int], list[TeamSequence]]:
     """Join neighbouring tasks on teams of the same size, which cannot fail, into sequences.
 
     Returns:
         The rows, the index of each row's call, and the sequences among them, which have to be kept alive.
     """
-    from .task import team_record
+    from .task_code import parallel_record
     from .task_sequence import TeamSequence
 
     owned = [(row, position) for position, native in enumerate(natives) for row in native.rows]
-    rows: list[Row] = []
+    rows: list[CallRow] = []
     owners: list[int] = []
     sequences: list[TeamSequence] = []
-    for threads_of_team, group in itertools.groupby(owned, lambda each: each[0][3] if team_record(each[0]) else 0):
+    for threads_of_team, group in itertools.groupby(owned, lambda each: each[0][3] if parallel_record(each[0]) else 0):
         found, positions = zip(*group, strict=True)
         if threads_of_team and len(found) > 1:
             sequences.append(TeamSequence(found))
@@ -179,7 +179,7 @@ def join_calls(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[
         if call is not None and getattr(call, "native", None) is not None:
             group.append(call)
             continue
-        joined += [(len(group), Batch(group))] if len(group) >= LEAST_CALLS and _can_run() else [(1, each) for each in group]
+        joined += [(len(group), CallList(group))] if len(group) >= LEAST_CALLS and _can_run() else [(1, each) for each in group]
         group = []
         if call is not None:
             joined.append((1, call))
@@ -192,6 +192,6 @@ def _can_run() -> bool:
 
 @functools.cache
 def _function() -> Callable[[int, int, int], int]:
-    from .task import entry
+    from .task_code import ir_function
 
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(entry("run_batch", _RUN))
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(ir_function("run_calls", _RUN))

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from ort_sdk.api import RuntimeException
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
-from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, map_content, map_file, written
+from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, file_content, map_content, map_file
 
 from . import cache_folder
-from .cache_files import is_file_kept, new_path, read_kept, write_kept, write_whole
-from .cache_folder import one_process
+from .cache_files import is_file_cached, read_cached, writable_path, write_atomically, write_cached
+from .cache_folder import build_lock
 
-__all__ = ["code_address", "is_kept"]
+__all__ = ["code_address", "is_cached"]
 
 IMAGE, OBJECT = ".image", ".o"
 """Suffixes of files: images, which are mapped, and object files, which LLVM loads where images cannot be used."""
@@ -34,9 +34,9 @@ def code_address(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
     return _store().address(name, build)
 
 
-def is_kept(name: str) -> bool:
+def is_cached(name: str) -> bool:
     """Whether a function is cached, in memory or in a folder."""
-    return _store().has(name) or any(is_file_kept(f"{name}{end}") for end in (IMAGE, OBJECT))
+    return _store().has(name) or any(is_file_cached(f"{name}{end}") for end in (IMAGE, OBJECT))
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def _kept(name: str) -> int | None:
     found = _mapped(f"{name}{IMAGE}") if can_link() else None
     if found is not None:
         return found
-    content = read_kept(f"{name}{OBJECT}")
+    content = read_cached(f"{name}{OBJECT}")
     if content is None:
         return None
     symbol, _, code = content.partition(b"\n")
@@ -82,7 +82,7 @@ def _mapped(file: str) -> int | None:
 
 
 def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
-    with one_process(new_path(name)):
+    with build_lock(writable_path(name)):
         found = _kept(name)
         if found is not None:
             return found
@@ -91,7 +91,7 @@ def _kept_or_built(name: str, build: Callable[[], tuple[str, bytes]]) -> int:
             found = _imaged(name, symbol, code)
             if found is not None:
                 return found
-        write_kept(f"{name}{OBJECT}", symbol.encode() + b"\n" + code)
+        write_cached(f"{name}{OBJECT}", symbol.encode() + b"\n" + code)
         return _loaded(symbol, code)
 
 
@@ -110,8 +110,8 @@ def _imaged(name: str, symbol: str, code: bytes) -> int | None:
         image = None
     if image is None:
         return None
-    content = written(image, file)
-    found = _mapped(file) if write_whole(file, content) else None
+    content = file_content(image, file)
+    found = _mapped(file) if write_atomically(file, content) else None
     return map_content(content, file) if found is None else found
 
 

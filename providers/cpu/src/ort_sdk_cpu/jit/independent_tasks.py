@@ -12,10 +12,11 @@ import numpy as np
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .native_call import NO_BITS, NativeCall, Row
-from .task import TaskCall, entry, start_of_teams
+from .native_call import IGNORE_STATUS, CallRow, NativeCall
+from .task import TaskCall
+from .task_code import ir_function, openmp_parallel
 
-__all__ = ["TasksApart"]
+__all__ = ["IndependentTasks"]
 
 _RUN = """
 declare i32 @omp_get_thread_num()
@@ -51,7 +52,7 @@ done:
 """Static scheduling: thread t runs the tasks t, t + threads, t + 2 threads ... of the array (count, addresses of records)."""
 
 
-class TasksApart:
+class IndependentTasks:
     """Runs tasks of one thread each at the same time. For one thread at a time; needs OpenMP.
 
     Args:
@@ -63,25 +64,25 @@ class TasksApart:
         # The row of a call with one thread is the function that runs a record, followed by the record's address.
         self._head = np.array([len(calls), *(call.row[1] for call in calls)], np.int64)
         self._threads = min(len(calls), libraries.thread_count())
-        self.run: Callable[[], Any] = functools.partial(start_of_teams(), _function(), address_of(self._head), self._threads, 0)
+        self.run: Callable[[], Any] = functools.partial(openmp_parallel(), _function(), address_of(self._head), self._threads, 0)
         """A call that runs all tasks; returns when they are done."""
 
-    def kept(self, *arrays: Any) -> Callable[[], Any]:
+    def bound_call(self, *arrays: Any) -> Callable[[], Any]:
         """The run as a call without arguments, which is native, and keeps this object and the arrays alive.
 
         Args:
             arrays: those that the tasks were pointed at.
         """
         call = functools.partial(self.run)
-        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.keeps_alive = (self, arrays)  # type: ignore[attr-defined]
         call.native = NativeCall((self._row(),))  # type: ignore[attr-defined]
         return call
 
-    def _row(self) -> Row:
-        start = ctypes.cast(start_of_teams(), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-        return (start, _function(), address_of(self._head), self._threads, 0, NO_BITS)
+    def _row(self) -> CallRow:
+        start = ctypes.cast(openmp_parallel(), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        return (start, _function(), address_of(self._head), self._threads, 0, IGNORE_STATUS)
 
 
 @functools.cache
 def _function() -> int:
-    return entry("run_independent", _RUN)
+    return ir_function("run_independent", _RUN)

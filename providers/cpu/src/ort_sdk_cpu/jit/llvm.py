@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk_cpu.jit.elf.image import can_link
 from ort_sdk_cpu.platform import libraries
 
-__all__ = ["emitted", "load_object", "parsed", "target_machine"]
+__all__ = ["emit_object", "load_object", "parse_ir", "target_machine"]
 
 OPTIMIZATION_LEVEL = 3
 
@@ -36,14 +36,14 @@ def target_machine(level: int = OPTIMIZATION_LEVEL) -> Any:
     return target.create_target_machine(llvm.get_host_cpu_name(), features, opt=level, **relocation)
 
 
-def parsed(text: str) -> Any:
+def parse_ir(text: str) -> Any:
     """Parse a module of LLVM IR."""
     return _llvm().parse_assembly(text)
 
 
-def emitted(text: str) -> bytes:
+def emit_object(text: str) -> bytes:
     """Object file of a module of LLVM IR that is optimized already."""
-    return bytes(target_machine().emit_object(parsed(text)))
+    return bytes(target_machine().emit_object(parse_ir(text)))
 
 
 def load_object(code: bytes, symbol: str) -> int:
@@ -61,12 +61,12 @@ def load_object(code: bytes, symbol: str) -> int:
 
 @functools.cache
 def _engine() -> Any:
-    know_openmp()
-    return _llvm().create_mcjit_compiler(parsed(""), _llvm().Target.from_default_triple().create_target_machine())
+    load_openmp_symbols()
+    return _llvm().create_mcjit_compiler(parse_ir(""), _llvm().Target.from_default_triple().create_target_machine())
 
 
 @functools.cache
-def know_openmp() -> None:
+def load_openmp_symbols() -> None:
     """Load OpenMP's symbols into LLVM, which aborts the process at an unresolved symbol."""
     if libraries.has_openmp():
         _llvm().load_library_permanently(libraries.OPENMP_FILE)

@@ -7,12 +7,12 @@ from typing import Any
 
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["ALL_BITS", "NO_BITS", "NativeCall", "Row", "in_turn"]
+__all__ = ["CHECK_STATUS", "IGNORE_STATUS", "CallRow", "NativeCall", "in_sequence"]
 
-Row = tuple[int, int, int, int, int, int]
+CallRow = tuple[int, int, int, int, int, int]
 """Address of a C function, its four integer arguments, and a mask of the bits of its 32-bit status that must be 0."""
 
-ALL_BITS, NO_BITS = 0xFFFFFFFF, 0
+CHECK_STATUS, IGNORE_STATUS = 0xFFFFFFFF, 0
 """Masks of functions whose status must be 0, and of those whose status is ignored."""
 
 
@@ -25,11 +25,11 @@ class NativeCall:
         prepare: called before, on the thread that runs, to point tasks at its workspace; None if there is nothing to do.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[CallRow, ...]
     prepare: Callable[[], object] | None = None
 
 
-def in_turn(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
+def in_sequence(calls: Sequence[Callable[[], Any]]) -> Callable[[], None]:
     """A call that makes several calls, one after the other; it is native if all of them are."""
 
     def run() -> None:

@@ -8,10 +8,18 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["translated"]
+__all__ = ["inline", "translate"]
 
 
-def translated(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
+def inline(function: Callable[..., Any]) -> Any:
+    """Decorator of functions that kernels call, and that numba inlines into them."""
+    import numba
+
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
+    return numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+
+
+def translate(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
     """Symbol and optimized LLVM IR of a function. Thread-safe.
 
     Args:

@@ -11,43 +11,20 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import ExtentError, HostArray, RuntimeException
-from ort_sdk_cpu.jit.extents.bounds import Bounds, Quick, checked_words, quick_extents
+from ort_sdk_cpu.jit.extents.bounds import Bounds, ExtentChecks, checked_words, extent_checks
 from ort_sdk_cpu.jit.extents.declaration import KEPT_SIZES, Declaration, arguments_module, declaration_of
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .arguments import TaskArguments
-from .native_call import ALL_BITS, NO_BITS, NativeCall, Row
+from .native_call import CHECK_STATUS, IGNORE_STATUS, CallRow, NativeCall
 from .task_code import (
-    WORD,
-    Task,
-    compiler_environment,
-    entry,
     function_address,
-    is_at_hand,
     loaded_code,
     run_checked,
-    start_of_teams,
-    task,
-    task_address,
-    team_record,
 )
 
-__all__ = [
-    "WORD",
-    "Task",
-    "TaskCall",
-    "TaskFunction",
-    "compiler_environment",
-    "entry",
-    "float_word",
-    "is_at_hand",
-    "start_of_teams",
-    "task",
-    "task_address",
-    "task_function",
-    "team_record",
-]
+__all__ = ["TaskCall", "TaskFunction", "float_word", "task_function"]
 
 _pack_float, _unpack_word = struct.Struct("=f4x").pack, struct.Struct("=q").unpack
 
@@ -142,7 +119,7 @@ class TaskCall:
             self._bounds.check(self._record[1:].tolist(), may_lack_some=may_lack_some)
 
     @property
-    def row(self) -> Row:
+    def row(self) -> CallRow:
         """The call as a C function call.
 
         Raises:
@@ -151,12 +128,12 @@ class TaskCall:
         self.check(may_lack_some=True)
         return self._row()
 
-    def _row(self) -> Row:
+    def _row(self) -> CallRow:
         record = address_of(self._record)
         if self._threads == 1:
-            return (function_address(loaded_code().serial), record, 0, 0, 0, NO_BITS)
+            return (function_address(loaded_code().serial), record, 0, 0, 0, IGNORE_STATUS)
         start, run_task = loaded_code().parallel
-        return (function_address(start), run_task, record, self._threads, 0, NO_BITS)
+        return (function_address(start), run_task, record, self._threads, 0, IGNORE_STATUS)
 
     def point(self, position: int, array: HostArray | None, offset: int = 0) -> None:
         """Point an address at an array, which is not kept alive.
@@ -191,7 +168,7 @@ class TaskCall:
         """Set the first argument to 0, of a task that sets it if it fails."""
         self._record[1] = 0
 
-    def kept(self, *arrays: Any) -> Callable[[], Any]:
+    def bound_call(self, *arrays: Any) -> Callable[[], Any]:
         """The run as a call without arguments, which is native, and keeps this object and the arrays alive.
 
         Args:
@@ -202,12 +179,12 @@ class TaskCall:
         """
         self.check()
         call = functools.partial(self._start)
-        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.keeps_alive = (self, arrays)  # type: ignore[attr-defined]
         call.native = NativeCall((self._row(),))  # type: ignore[attr-defined]
         return call
 
-    def checked(self, fail: Callable[[], Any], *arrays: Any) -> Callable[[], Any]:
-        """As ``kept``, for a task that sets its first argument if it fails.
+    def checked_call(self, fail: Callable[[], Any], *arrays: Any) -> Callable[[], Any]:
+        """As ``bound_call``, for a task that sets its first argument if it fails.
 
         Args:
             fail: called then, to compute the result in another way or to raise the error.
@@ -224,18 +201,18 @@ class TaskCall:
             if record[1]:
                 fail()
 
-        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.keeps_alive = (self, arrays)  # type: ignore[attr-defined]
         call.native = NativeCall((self._checked_row(),))  # type: ignore[attr-defined]
         return call
 
     @property
-    def checked_row(self) -> Row:
+    def checked_row(self) -> CallRow:
         """As ``row``, for a task of one thread that sets its first argument if it fails."""
         self.check(may_lack_some=True)
         return self._checked_row()
 
-    def _checked_row(self) -> Row:
-        return (run_checked(), address_of(self._record), 0, 0, 0, ALL_BITS)
+    def _checked_row(self) -> CallRow:
+        return (run_checked(), address_of(self._record), 0, 0, 0, CHECK_STATUS)
 
     @property
     def has_failed(self) -> bool:
@@ -286,7 +263,7 @@ class TaskFunction:
         self._declaration = declaration
         if declaration is not None:
             self._key_of = declaration.key_of(len(kinds))
-            self._extents: dict[Any, Quick] = {}
+            self._extents: dict[Any, ExtentChecks] = {}
 
     def __call__(self, threads: int, *arguments: Any) -> None:
         """Run the task; returns when it is done.
@@ -314,11 +291,11 @@ class TaskFunction:
         else:
             self._serial(record)
 
-    def _made(self, declaration: Declaration, key: Any, threads: int, arguments: Sequence[Any]) -> Quick:
+    def _made(self, declaration: Declaration, key: Any, threads: int, arguments: Sequence[Any]) -> ExtentChecks:
         """The extents for the sizes among some arguments, computed and kept."""
         if len(self._extents) >= KEPT_SIZES:
             self._extents.clear()
-        found = self._extents[key] = quick_extents(declaration, arguments, threads)
+        found = self._extents[key] = extent_checks(declaration, arguments, threads)
         return found
 
 

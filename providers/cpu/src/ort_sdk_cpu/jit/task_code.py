@@ -19,30 +19,30 @@ from pathlib import Path
 from typing import Any
 
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.contention import expect_teams
-from ort_sdk_cpu.platform.cpu_features import instruction_set, processor
+from ort_sdk_cpu.platform.contention import enable_affinity
+from ort_sdk_cpu.platform.cpu_features import instruction_set, processor_id
 
-from .cache_folder import source_hash, tell_compiled
-from .code_store import code_address, is_kept
+from .cache_folder import log_compiled, source_hash
+from .code_store import code_address, is_cached
 from .digests import short_digest
-from .native_call import Row
+from .native_call import CallRow
 
 __all__ = [
-    "WORD",
+    "WORD_BYTES",
     "Task",
     "compiler_environment",
-    "entry",
     "function_address",
-    "is_at_hand",
+    "ir_function",
+    "is_compiled",
     "loaded_code",
+    "openmp_parallel",
+    "parallel_record",
     "run_checked",
-    "start_of_teams",
     "task",
     "task_address",
-    "team_record",
 ]
 
-WORD = 8
+WORD_BYTES = 8
 """Bytes of a word of a record."""
 
 _PACKAGE = Path(__file__).parents[1]
@@ -122,7 +122,7 @@ def module_of(name: str) -> str:
 @functools.cache
 def compiler_environment() -> str:
     """Processor, instruction set and compiler that code depends on."""
-    return f"{processor()} {instruction_set()} numba {libraries.numba().version} llvmlite {libraries.version_of('llvmlite')}"
+    return f"{processor_id()} {instruction_set()} numba {libraries.numba().version} llvmlite {libraries.version_of('llvmlite')}"
 
 
 class Code:
@@ -130,13 +130,13 @@ class Code:
 
     def __init__(self) -> None:
         self._addresses: dict[tuple[str, str], int] = {}
-        self.serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_task", _SERIAL))
+        self.serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ir_function("run_task", _SERIAL))
         """``serial(record)`` runs a task on this thread."""
 
     @functools.cached_property
     def parallel(self) -> tuple[Callable[[int, int, int, int], None], int]:
         """OpenMP's entry point of parallel regions, and the address of the function that runs a record's task in one."""
-        return start_of_teams(), entry("run_task", _PARALLEL)
+        return openmp_parallel(), ir_function("run_task", _PARALLEL)
 
     def address(self, module: str, name: str) -> int:
         """Address of a task's code, which is compiled if it is not cached."""
@@ -147,9 +147,9 @@ class Code:
         return found
 
 
-def is_at_hand(module: str, name: str) -> bool:
+def is_compiled(module: str, name: str) -> bool:
     """Whether a task costs little to load: this process runs compiled tasks anyway, or the task is in the cache folder."""
-    return bool(loaded_code.cache_info().currsize) or is_kept(_file_name(module, name))
+    return bool(loaded_code.cache_info().currsize) or is_cached(_file_name(module, name))
 
 
 def _file_name(module: str, name: str) -> str:
@@ -165,9 +165,9 @@ def _sources(module: str) -> Iterator[bytes]:
 
 
 @functools.cache
-def start_of_teams() -> Callable[[int, int, int, int], None]:
+def openmp_parallel() -> Callable[[int, int, int, int], None]:
     """OpenMP's entry point of parallel regions: ``start(function, argument, threads, 0)`` calls a C function on each thread."""
-    expect_teams()
+    enable_affinity()
     run = ctypes.CDLL(libraries.OPENMP_FILE).GOMP_parallel
     run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     return run
@@ -178,7 +178,7 @@ def task_address(module: str, name: str) -> int:
     return loaded_code().address(module, name)
 
 
-def team_record(row: Row) -> int:
+def parallel_record(row: CallRow) -> int:
     """Address of the record of the task that a row runs on several threads; 0 if the row does something else."""
     if not loaded_code.cache_info().currsize or "parallel" not in vars(loaded_code()):
         return 0
@@ -186,7 +186,7 @@ def team_record(row: Row) -> int:
     return row[2] if row[:2] == (function_address(start), run_task) else 0
 
 
-def entry(symbol: str, text: str) -> int:
+def ir_function(symbol: str, text: str) -> int:
     """Address of a function written in LLVM IR, which is compiled if it is not cached.
 
     Args:
@@ -197,22 +197,22 @@ def entry(symbol: str, text: str) -> int:
 
 
 def _emitted(text: str) -> bytes:
-    from .llvm import emitted
+    from .llvm import emit_object
 
-    return emitted(text)
+    return emit_object(text)
 
 
 def _built(module: str, name: str) -> tuple[str, bytes]:
     """Compile a task to its symbol and object file."""
-    from .llvm import emitted, know_openmp
-    from .numba_frontend import translated
+    from .llvm import emit_object, load_openmp_symbols
+    from .numba_frontend import translate
 
     start = time.perf_counter()
-    know_openmp()
+    load_openmp_symbols()
     made: Task = getattr(importlib.import_module(f"ort_sdk_cpu.{module_of(module)}"), name)
-    symbol, text = translated(made.function, made.signature)
-    object_file = emitted(text)
-    tell_compiled(name, time.perf_counter() - start)
+    symbol, text = translate(made.function, made.signature)
+    object_file = emit_object(text)
+    log_compiled(name, time.perf_counter() - start)
     return symbol, object_file
 
 
@@ -225,7 +225,7 @@ def loaded_code() -> Code:
 @functools.cache
 def run_checked() -> int:
     """Address of the C function that runs a record's task on one thread and returns the task's first argument."""
-    return entry("run_checked", _CHECKED)
+    return ir_function("run_checked", _CHECKED)
 
 
 def function_address(function: Any) -> int:

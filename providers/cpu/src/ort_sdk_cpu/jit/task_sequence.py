@@ -20,17 +20,18 @@ from ort_sdk.api.stopping import check_stopped, current
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
-from .native_call import NO_BITS, Row
-from .task import WORD, entry, float_word, start_of_teams, task_address, team_record
+from .native_call import IGNORE_STATUS, CallRow
+from .task import float_word
+from .task_code import WORD_BYTES, ir_function, openmp_parallel, parallel_record, task_address
 
-__all__ = ["HEAD_WORDS", "STEP_WORDS", "RecordSequence", "TaskWords", "TeamSequence", "Terms", "Word", "run_sequence"]
+__all__ = ["HEADER_WORDS", "TASK_WORDS", "LinearTerms", "SequenceTemplate", "TaskWords", "TeamSequence", "Word", "run_sequence"]
 
-Terms = tuple[tuple[Hashable, int], ...]
+LinearTerms = tuple[tuple[Hashable, int], ...]
 """A linear expression: (name of a number, factor) for each of its terms."""
-Word = int | float | Terms | HostArray | None
+Word = int | float | LinearTerms | HostArray | None
 """An integer, a float32, a linear expression, or the address of an array, 0 for None."""
 
-HEAD_WORDS, STEP_WORDS = 4, 2
+HEADER_WORDS, TASK_WORDS = 4, 2
 """Words of the header, and of each task before the records."""
 _STOP = 2
 """Index of the address of the stop flag, which the number of the task to stop before follows."""
@@ -119,7 +120,7 @@ class TaskWords:
     """Its arguments, in order."""
 
 
-class RecordSequence:
+class SequenceTemplate:
     """The words of a sequence, as a template for the numbers of each run.
 
     Args:
@@ -128,12 +129,12 @@ class RecordSequence:
 
     def __init__(self, tasks: Sequence[TaskWords]) -> None:
         self.count = len(tasks)
-        words = [len(tasks), *[0] * (HEAD_WORDS - 1 + STEP_WORDS * len(tasks))]
+        words = [len(tasks), *[0] * (HEADER_WORDS - 1 + TASK_WORDS * len(tasks))]
         terms: list[tuple[int, int, int]] = []
         self._names: dict[Hashable, int] = {}
         """Name of a number → its index."""
         for index, task in enumerate(tasks):
-            words[HEAD_WORDS + STEP_WORDS * index] = WORD * len(words)
+            words[HEADER_WORDS + TASK_WORDS * index] = WORD_BYTES * len(words)
             words.append(task_address(task.module, task.name))
             for word in task.words:
                 for name, factor in _factors(word).items() if isinstance(word, tuple) else ():
@@ -153,7 +154,7 @@ class RecordSequence:
         """
         words = self._words.copy()
         words[1] = threads
-        words[HEAD_WORDS + 1 : HEAD_WORDS + STEP_WORDS * self.count : STEP_WORDS] = waits
+        words[HEADER_WORDS + 1 : HEADER_WORDS + TASK_WORDS * self.count : TASK_WORDS] = waits
         self.add(words, numbers.items())
         return words
 
@@ -175,7 +176,7 @@ class RecordSequence:
         np.add.at(words, self._targets, np.array(values, np.int64)[self._sources] * self._factors)
 
 
-def _factors(word: Terms) -> dict[Hashable, int]:
+def _factors(word: LinearTerms) -> dict[Hashable, int]:
     """The factor of each number in a linear expression, with equal names merged."""
     found: dict[Hashable, int] = {}
     for name, factor in word:
@@ -196,19 +197,19 @@ class TeamSequence:
         rows: of the tasks; their records are referred to, not copied.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[CallRow]) -> None:
         threads = rows[0][3]
-        self._words = np.zeros(HEAD_WORDS + STEP_WORDS * len(rows), np.int64)
+        self._words = np.zeros(HEADER_WORDS + TASK_WORDS * len(rows), np.int64)
         head = address_of(self._words)
-        self._words[:HEAD_WORDS] = (len(rows), threads, 0, 0)
-        self._words[HEAD_WORDS::STEP_WORDS] = [team_record(row) - head for row in rows]
-        self._words[HEAD_WORDS + STEP_WORDS + 1 :: STEP_WORDS] = 1
-        self.row: Row = (rows[0][0], _parallel(), head, threads, 0, NO_BITS)
+        self._words[:HEADER_WORDS] = (len(rows), threads, 0, 0)
+        self._words[HEADER_WORDS::TASK_WORDS] = [parallel_record(row) - head for row in rows]
+        self._words[HEADER_WORDS + TASK_WORDS + 1 :: TASK_WORDS] = 1
+        self.row: CallRow = (rows[0][0], _parallel(), head, threads, 0, IGNORE_STATUS)
         """The C function call that runs the sequence; valid as long as this object lives."""
 
     def watch(self, flag: int) -> None:
         """Set the address of the stop flag; 0 for none."""
-        self._words[_STOP:HEAD_WORDS] = (flag, 0)
+        self._words[_STOP:HEADER_WORDS] = (flag, 0)
 
 
 def run_sequence(words: HostArray, threads: int) -> None:
@@ -222,9 +223,9 @@ def run_sequence(words: HostArray, threads: int) -> None:
         Fail: the run was stopped.
     """
     if current.address:
-        words[_STOP:HEAD_WORDS] = (current.address, 0)
+        words[_STOP:HEADER_WORDS] = (current.address, 0)
     if threads > 1 and libraries.has_openmp():
-        start_of_teams()(_parallel(), address_of(words), threads, 0)
+        openmp_parallel()(_parallel(), address_of(words), threads, 0)
     else:
         _serial()(address_of(words))
     if current.address:
@@ -233,9 +234,9 @@ def run_sequence(words: HostArray, threads: int) -> None:
 
 @functools.cache
 def _parallel() -> int:
-    return entry("run_sequence", _PARALLEL)
+    return ir_function("run_sequence", _PARALLEL)
 
 
 @functools.cache
 def _serial() -> Callable[[int], Any]:
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry("run_sequence", _SERIAL))
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ir_function("run_sequence", _SERIAL))

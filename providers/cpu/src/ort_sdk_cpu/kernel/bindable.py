@@ -13,24 +13,24 @@ from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.input_shapes import InputRule
 
-from .eager import directly
+from .eager import with_fallback
 from .element_operation import ElementOperation, operation_of
 from .writer import MakeWriter, Writer
 
 __all__ = [
     "BINDERS",
-    "FIRST_MAKERS",
-    "MAKERS",
-    "NAMING",
+    "EARLY_KERNEL_MAKERS",
+    "KERNEL_MAKERS",
+    "STRING_CALLS",
     "BindableKernel",
     "Binder",
     "Binding",
-    "DirectlyBindable",
-    "FirstMaker",
-    "Maker",
+    "DirectBindableKernel",
+    "EarlyKernelMaker",
+    "KernelMaker",
     "bindable",
-    "first_made_by",
-    "made_by",
+    "early_kernel_maker",
+    "kernel_maker",
 ]
 
 Binder = Callable[[KernelInfo, Any], "MakeWriter | None"]
@@ -44,7 +44,7 @@ class Binding:
     binder: Binder
     any_type: bool
     has_weight: bool
-    reads_halves: bool
+    float16_weight: bool
     reads_strings: bool
     any_layout: bool
     elementwise: bool
@@ -59,7 +59,7 @@ def bindable(
     domain: str = "",
     any_type: bool = False,
     has_weight: bool = False,
-    reads_halves: bool = False,
+    float16_weight: bool = False,
     reads_strings: bool = False,
     any_layout: bool = False,
     elementwise: bool = False,
@@ -71,7 +71,7 @@ def bindable(
         domain: their domain.
         any_type: elements are moved, not computed on, so that element types that NumPy computes in wider ones are bound, too.
         has_weight: input 1 is a weight, which is packed if it is constant.
-        reads_halves: input 1 may be a float16 constant where all else is float32.
+        float16_weight: input 1 may be a float16 constant where all else is float32.
         reads_strings: inputs may be strings.
         any_layout: the writer writes outputs of any memory order.
         elementwise: the writer does the same to every element, so that all arrays may get their axes permuted; implies
@@ -81,20 +81,20 @@ def bindable(
     def declare(binder: Binder) -> Binder:
         for op_type in op_types:
             layouts = (any_layout or elementwise, elementwise)
-            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, reads_halves, reads_strings, *layouts)
+            BINDERS[domain, op_type] = Binding(binder, any_type, has_weight, float16_weight, reads_strings, *layouts)
         return binder
 
     return declare
 
 
-Maker = Callable[[KernelInfo, Any, MakeWriter], "BindableKernel | None"]
+KernelMaker = Callable[[KernelInfo, Any, MakeWriter], "BindableKernel | None"]
 """``maker(info, kernel, make_writer)``: a kernel in place of ``BindableKernel``; None for that one."""
 
-MAKERS: dict[tuple[str, str], Maker] = {}
+KERNEL_MAKERS: dict[tuple[str, str], KernelMaker] = {}
 """(domain, op_type) → its maker; filled when the families' modules are imported."""
 
 
-def made_by(*op_types: str, domain: str = "") -> Callable[[Maker], Maker]:
+def kernel_maker(*op_types: str, domain: str = "") -> Callable[[KernelMaker], KernelMaker]:
     """Decorator that declares the maker of bindable operators' kernels.
 
     Args:
@@ -102,21 +102,21 @@ def made_by(*op_types: str, domain: str = "") -> Callable[[Maker], Maker]:
         domain: their domain.
     """
 
-    def declare(maker: Maker) -> Maker:
-        MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+    def declare(maker: KernelMaker) -> KernelMaker:
+        KERNEL_MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
         return maker
 
     return declare
 
 
-FirstMaker = Callable[[KernelInfo, Callable[[], Any]], Any]
+EarlyKernelMaker = Callable[[KernelInfo, Callable[[], Any]], Any]
 """``maker(info, make_usual)``: a kernel that rarely needs the usual one, which ``make_usual`` makes; None for the usual one."""
 
-FIRST_MAKERS: dict[tuple[str, str], FirstMaker] = {}
+EARLY_KERNEL_MAKERS: dict[tuple[str, str], EarlyKernelMaker] = {}
 """(domain, op_type) → what is called before the shared set's kernel is made; filled when the families' modules are imported."""
 
 
-def first_made_by(*op_types: str, domain: str = "") -> Callable[[FirstMaker], FirstMaker]:
+def early_kernel_maker(*op_types: str, domain: str = "") -> Callable[[EarlyKernelMaker], EarlyKernelMaker]:
     """Decorator that declares a maker which is called before the shared set's kernel is made.
 
     Args:
@@ -124,14 +124,14 @@ def first_made_by(*op_types: str, domain: str = "") -> Callable[[FirstMaker], Fi
         domain: their domain.
     """
 
-    def declare(maker: FirstMaker) -> FirstMaker:
-        FIRST_MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+    def declare(maker: EarlyKernelMaker) -> EarlyKernelMaker:
+        EARLY_KERNEL_MAKERS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
         return maker
 
     return declare
 
 
-NAMING: dict[tuple[str, str], Callable[[KernelInfo, Any], Callable[..., Any] | None]] = {}
+STRING_CALLS: dict[tuple[str, str], Callable[[KernelInfo, Any], Callable[..., Any] | None]] = {}
 """(domain, op_type) of operators that may return strings, whose nodes are not bound then → ``make(info, compute)``, which returns
 a call on a run's arrays; filled when the families' modules are imported."""
 
@@ -210,11 +210,11 @@ class BindableKernel(OpKernel):
         writer = self.make_writer(arrays[:count], arrays[count:])
         if isinstance(writer, np.ufunc):
             return functools.partial(writer, *arrays[:count], out=arrays[count])
-        know = getattr(writer, "know", None)
-        if know is not None:
-            know([index for index, slot in enumerate(inputs) if getattr(slot, "is_constant", False)])
-        fixed = getattr(writer, "fixed", None)
-        call = None if fixed is None else fixed(*arrays)
+        set_constant_inputs = getattr(writer, "set_constant_inputs", None)
+        if set_constant_inputs is not None:
+            set_constant_inputs([index for index, slot in enumerate(inputs) if getattr(slot, "is_constant", False)])
+        bind_arrays = getattr(writer, "bind_arrays", None)
+        call = None if bind_arrays is None else bind_arrays(*arrays)
         return functools.partial(writer, *arrays) if call is None else call
 
 
@@ -238,7 +238,7 @@ def _checked_call(call: Callable[..., Any], rule: InputRule) -> Callable[..., An
     return run
 
 
-class DirectlyBindable(BindableKernel):
+class DirectBindableKernel(BindableKernel):
     """A bindable kernel whose function is a call on a run's arrays.
 
     Args:
@@ -250,7 +250,7 @@ class DirectlyBindable(BindableKernel):
     def __init__(self, kernel: Any, make_writer: MakeWriter, call: Callable[..., Any]) -> None:
         super().__init__(kernel, make_writer)
         self.call = call if self.input_rule is None else _checked_call(call, self.input_rule)
-        self._compute = directly(self.call, self._compute)
+        self._compute = with_fallback(self.call, self._compute)
         self._selectors = (getattr(call, "__self__", call), *self._selectors)
 
 
@@ -279,20 +279,20 @@ def _slot_call(make_writer: MakeWriter, slots: Sequence[Slot], count: int) -> Ca
         count: number of inputs.
     """
     writer: Writer | None = None
-    on_slots: Callable[[], Any] | None = None
+    bound: Callable[[], Any] | None = None
 
     def call() -> None:
-        nonlocal writer, on_slots
-        if on_slots is not None:
-            on_slots()
+        nonlocal writer, bound
+        if bound is not None:
+            bound()
             return
         arrays = [slot.array for slot in slots]
         if writer is None:
             writer = make_writer(arrays[:count], arrays[count:])
             if isinstance(writer, np.ufunc):
                 writer = functools.partial(_apply, writer)
-            elif hasattr(writer, "on_slots"):
-                on_slots = writer.on_slots(slots)
+            elif hasattr(writer, "bind_slots"):
+                bound = writer.bind_slots(slots)
         writer(*arrays)
 
     return call

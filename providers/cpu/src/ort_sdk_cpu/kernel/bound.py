@@ -25,43 +25,17 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from .bindable import (
     BINDERS,
-    FIRST_MAKERS,
-    MAKERS,
-    NAMING,
+    EARLY_KERNEL_MAKERS,
+    KERNEL_MAKERS,
+    STRING_CALLS,
     BindableKernel,
-    Binder,
     Binding,
-    DirectlyBindable,
-    FirstMaker,
-    Maker,
-    bindable,
-    first_made_by,
-    made_by,
 )
-from .eager import calling, calling_with
+from .eager import over_direct_call, with_direct_call
 from .layouts.any_layout import AnyLayoutKernel, FixedSlot
-from .writer import MakeWriter, Writer, copied, written
+from .writer import MakeWriter
 
-__all__ = [
-    "BINDERS",
-    "NAMING",
-    "BindableKernel",
-    "Binder",
-    "Binding",
-    "DirectlyBindable",
-    "FirstMaker",
-    "MakeWriter",
-    "Maker",
-    "Writer",
-    "bindable",
-    "bound_kernel",
-    "copied",
-    "first_made_by",
-    "has_half_weight",
-    "made_by",
-    "stores_packed_weights",
-    "written",
-]
+__all__ = ["bound_kernel", "has_float16_weight", "stores_packed_weights"]
 
 _MOVED = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
 """Element types that a kernel can move."""
@@ -109,13 +83,13 @@ def _bound_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
     binding = BINDERS[key]
     make_usual = functools.partial(_usual_kernel, create, info, binding)
     if _takes_types(info, binding):
-        first = FIRST_MAKERS.get(key)
+        first = EARLY_KERNEL_MAKERS.get(key)
         made = None if first is None else first(info, make_usual)
         return make_usual() if made is None else made
-    if binding.reads_halves and has_half_weight(info):
+    if binding.float16_weight and has_float16_weight(info):
         return make_usual()
-    kernel, naming = create(info), NAMING.get(key)
-    return kernel if naming is None else calling_with(kernel, naming(info, kernel.compute))
+    kernel, make_call = create(info), STRING_CALLS.get(key)
+    return kernel if make_call is None else over_direct_call(kernel, make_call(info, kernel.compute))
 
 
 def _usual_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo, binding: Binding) -> Any:
@@ -123,8 +97,8 @@ def _usual_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo, binding
     kernel = create(info)
     make_writer = binding.binder(info, kernel.compute)
     if make_writer is None:
-        return calling(kernel, info)
-    maker = MAKERS.get((info.domain, info.op_type))
+        return with_direct_call(kernel, info)
+    maker = KERNEL_MAKERS.get((info.domain, info.op_type))
     made = None if maker is None else maker(info, kernel, make_writer)
     if made is not None:
         return made
@@ -140,7 +114,7 @@ def stores_packed_weights(info: KernelInfo) -> bool:
     return any(info.session_config.get(key, "0") not in {"", "0"} for key in STORING_KEYS)
 
 
-def has_half_weight(info: KernelInfo) -> bool:
+def has_float16_weight(info: KernelInfo) -> bool:
     """Whether a float32 node has a float16 constant as input 1, and the processor converts float16 (F16C, with AVX2)."""
     tensor = info.constants.get(WEIGHT)
     if tensor is None or tensor.element_type is not TensorElementType.FLOAT16 or instruction_set() < InstructionSet.AVX2:

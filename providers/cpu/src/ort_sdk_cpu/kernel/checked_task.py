@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.arguments import TaskArguments
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 
 from .copy import CopyWriter
 from .writer import Writer
@@ -74,11 +74,11 @@ class CheckedWriter:
         """Compute the output by the shared set's function, which raises what is wrong with the inputs."""
         np.copyto(arrays[-1], self._compute(*arrays[:-1]))
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """A call on arrays that stay the same, which is native; None for several threads, or if an array is not contiguous."""
         if self._threads > 1 or not self._point(arrays):
             return None
-        check = self._task.checked(lambda: self._redo(arrays), *arrays, *self._kept)
+        check = self._task.checked_call(lambda: self._redo(arrays), *arrays, *self._kept)
         if self._copy is None:
             return check
-        return in_turn([CopyWriter(lambda: [(arrays[-1], arrays[0])]).fixed(), check])
+        return in_sequence([CopyWriter(lambda: [(arrays[-1], arrays[0])]).bind_arrays(), check])

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 
 from .arguments.copy import MODULE, StridedCopy
-from .bound import Writer
 from .layouts.strided_copy import copy_at_once, strided_copy
 from .runs import Pairs, Runs, copied_by_memmove, copied_by_task, first_contiguous_axis, runs_of_copies
 from .task_writer import is_worth_a_task, threads_for
+from .writer import Writer
 
 __all__ = ["COPIES_PER_ELEMENT", "MIN_COPIED", "CopyAlgorithm", "CopyMaker", "CopyWriter", "copy_elements"]
 
@@ -54,7 +54,7 @@ class CopyWriter:
         for target, source in self._pairs(*arrays):
             copy_elements(target, source)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
         pairs = self._pairs(*arrays)
 
@@ -127,5 +127,5 @@ def _strided(pairs: Pairs) -> Callable[[], Any] | None:
             return None
         task.point(StridedCopy.target, target)
         task.point(StridedCopy.source, source)
-        calls.append(task.kept(target, source))
-    return in_turn(calls)
+        calls.append(task.bound_call(target, source))
+    return in_sequence(calls)

@@ -11,26 +11,26 @@ import numpy as np
 from ort_sdk.api import KernelInfo, OpKernel, Slot
 
 __all__ = [
-    "DIRECT",
+    "DIRECT_CALLS",
     "EAGER_MODULES",
-    "DirectMaker",
-    "calling",
-    "calling_with",
-    "computed_by",
+    "DirectCallMaker",
+    "declare_eager_calls",
+    "direct_call",
     "direct_kernel",
-    "directly",
-    "eager_calls_in",
+    "over_direct_call",
+    "with_direct_call",
+    "with_fallback",
 ]
 
-DirectMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
+DirectCallMaker = Callable[[KernelInfo], "Callable[..., Any] | None"]
 """Makes a node's ``call(*inputs)``, which returns its outputs, or ``NotImplemented`` for arrays that it does not support; None
 for a node that has no such call."""
 
-DIRECT: dict[tuple[str, str], DirectMaker] = {}
+DIRECT_CALLS: dict[tuple[str, str], DirectCallMaker] = {}
 """(domain, op_type) → the maker of its nodes' calls; filled when the families' modules are imported."""
 
 
-def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], DirectMaker]:
+def direct_call(*op_types: str, domain: str = "") -> Callable[[DirectCallMaker], DirectCallMaker]:
     """Decorator that declares the maker of operators' calls.
 
     Args:
@@ -38,8 +38,8 @@ def computed_by(*op_types: str, domain: str = "") -> Callable[[DirectMaker], Dir
         domain: their domain.
     """
 
-    def declare(maker: DirectMaker) -> DirectMaker:
-        DIRECT.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
+    def declare(maker: DirectCallMaker) -> DirectCallMaker:
+        DIRECT_CALLS.update(dict.fromkeys(((domain, op_type) for op_type in op_types), maker))
         return maker
 
     return declare
@@ -49,7 +49,7 @@ EAGER_MODULES: dict[tuple[str, str], str] = {}
 """(domain, op_type) → module of its eager call, for shapes that no run had before; see ``eager_tasks``."""
 
 
-def eager_calls_in(module: str, *op_types: str, domain: str = "") -> None:
+def declare_eager_calls(module: str, *op_types: str, domain: str = "") -> None:
     """Declare which module has the eager calls of operators, without importing it.
 
     Args:
@@ -76,7 +76,7 @@ class _DirectKernel(OpKernel):
         self.contents_from_shapes = kernel.contents_from_shapes
         owner = self._owner = getattr(call, "__self__", None)
         self.in_place = getattr(owner, "in_place", ())
-        self.compute = directly(call, kernel.compute)  # type: ignore[method-assign]
+        self.compute = with_fallback(call, kernel.compute)  # type: ignore[method-assign]
 
     @property
     def algorithm(self) -> str | None:
@@ -110,7 +110,7 @@ def _compute_into(compute: Callable[..., Any], inputs: Sequence[Slot], outputs: 
             np.copyto(slot.array, value)
 
 
-def directly(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def with_fallback(call: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """A function that tries a call first.
 
     Args:
@@ -132,16 +132,16 @@ def direct_kernel(create: Callable[[KernelInfo], Any], info: KernelInfo) -> Any:
         create: creates the shared set's kernel, which is returned if the node has no call of its own.
         info: the node.
     """
-    return calling(create(info), info)
+    return with_direct_call(create(info), info)
 
 
-def calling(kernel: Any, info: KernelInfo) -> Any:
+def with_direct_call(kernel: Any, info: KernelInfo) -> Any:
     """A kernel that tries the node's own call before a kernel of the shared set; that kernel if the node has no such call."""
-    maker = DIRECT.get((info.domain, info.op_type))
-    return calling_with(kernel, None if maker is None else maker(info))
+    maker = DIRECT_CALLS.get((info.domain, info.op_type))
+    return over_direct_call(kernel, None if maker is None else maker(info))
 
 
-def calling_with(kernel: Any, call: Callable[..., Any] | None) -> Any:
+def over_direct_call(kernel: Any, call: Callable[..., Any] | None) -> Any:
     """A kernel that tries a call before a kernel of the shared set; that kernel if the call is None."""
     if call is None:
         return kernel

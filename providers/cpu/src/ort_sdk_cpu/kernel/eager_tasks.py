@@ -20,7 +20,7 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.memory.strides import memory_order
 from ort_sdk_cpu.platform import libraries
 
-from .eager import EAGER_MODULES, directly
+from .eager import EAGER_MODULES, with_fallback
 from .task_writer import MIN_ELEMENTS, are_floats, is_worth_a_task
 from .writer import MakeWriter
 
@@ -58,7 +58,7 @@ QUANTIZED = {
 
 DYNAMIC_QUANTIZATION = ("", "DynamicQuantizeLinear")
 
-FEWEST_QUANTIZED = 1 << 14
+MIN_QUANTIZED_ELEMENTS = 1 << 14
 """Elements from which on 8-bit outputs are worth an eager writer: to make one takes as long as NumPy with some thousands."""
 
 
@@ -94,7 +94,7 @@ def eager_function(
     """
     function = _over_writer(info, compute, make_writer)
     call = _eager_call_of(info, make_writer)
-    return (function if call is None else directly(call, function)), call
+    return (function if call is None else with_fallback(call, function)), call
 
 
 def _eager_call_of(info: KernelInfo, make_writer: MakeWriter) -> EagerCall | None:
@@ -208,7 +208,7 @@ def _quantized(info: KernelInfo, compute: Callable[..., Any], make_writer: MakeW
     def run(*arrays: Any) -> Any:
         x = arrays[0]
         is_even = all(arrays[index].shape == x.shape for index in elementwise)
-        if x.size < FEWEST_QUANTIZED or not is_even or not is_worth_a_task(x.size):
+        if x.size < MIN_QUANTIZED_ELEMENTS or not is_even or not is_worth_a_task(x.size):
             return compute(*arrays)
         out = np.empty_like(x, element_type.numpy_dtype)
         make_writer(arrays, (out,))(*arrays, out)
@@ -221,7 +221,7 @@ def _dynamically_quantized(compute: Callable[..., Any], make_writer: MakeWriter)
     """The function of DynamicQuantizeLinear: the output takes the input's memory order."""
 
     def run(x: HostArray) -> Any:
-        if x.size < FEWEST_QUANTIZED or x.dtype != np.float32 or not is_worth_a_task(x.size):
+        if x.size < MIN_QUANTIZED_ELEMENTS or x.dtype != np.float32 or not is_worth_a_task(x.size):
             return compute(x)
         outputs = (np.empty_like(x, np.uint8), np.empty((), np.float32), np.empty((), np.uint8))
         make_writer((x,), outputs)(x, *outputs)

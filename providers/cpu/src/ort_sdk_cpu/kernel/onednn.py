@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.onednn.constants import Algorithm
 from ort_sdk_cpu.onednn.execution import Execution
 from ort_sdk_cpu.onednn.post_ops import Eltwise
@@ -46,7 +46,7 @@ class PrimitiveCall(LayoutCall):
         primitive: what runs.
         arguments: of a call, in order, DST last: (argument, layout of the array, layout the primitive wants).
         constants: arguments that are the same in every call: (argument, layout, array).
-        scratch: gives workspace for copies.
+        workspace: the workspace for copies.
         is_small: whether the primitive was made for one thread; see ``Execution``.
         padding: see ``LayoutCall``.
     """
@@ -56,7 +56,7 @@ class PrimitiveCall(LayoutCall):
         primitive: Primitive,
         arguments: Sequence[tuple[int, AnyLayout, AnyLayout]],
         constants: Sequence[tuple[int, AnyLayout, HostArray]],
-        scratch: Scratch,
+        workspace: Workspace,
         *,
         is_small: bool = False,
         padding: ZeroPadding | None = None,
@@ -66,4 +66,4 @@ class PrimitiveCall(LayoutCall):
         execution = Execution(primitive, wanted, is_small=is_small)
         for argument, _, array in constants:
             execution.set(argument, array)
-        super().__init__(execution, arguments, scratch, is_small=is_small, padding=padding)
+        super().__init__(execution, arguments, workspace, is_small=is_small, padding=padding)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.jit.native_call import NO_BITS, NativeCall
+from ort_sdk_cpu.jit.native_call import IGNORE_STATUS, NativeCall
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .arguments.runs import MODULE, CopyRuns
@@ -70,11 +70,11 @@ class RunsWriter:
         """Write the output."""
         self._write(*arrays)
 
-    def know(self, constants: Collection[int]) -> None:
+    def set_constant_inputs(self, constants: Collection[int]) -> None:
         """Inputs whose contents stay the same, too."""
         self._is_constant = self._is_constant or 1 in constants
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         if not self._is_constant:
             return None if self._otherwise is None else self._otherwise(*arrays)
@@ -86,7 +86,7 @@ class RunsWriter:
 
 def copied_by_memmove(runs: Runs, call: Callable[[], Any]) -> Callable[[], Any]:
     """A call that copies runs, with what replaces it where no Python is needed: ``memmove`` for each."""
-    rows = tuple((_memmove(), to, from_, size, 0, NO_BITS) for to, from_, size in runs.tolist())
+    rows = tuple((_memmove(), to, from_, size, 0, IGNORE_STATUS) for to, from_, size in runs.tolist())
     call.native = NativeCall(rows)  # type: ignore[attr-defined]
     return call
 
@@ -105,7 +105,7 @@ def copied_by_task(runs: Runs | None) -> Callable[[], Any] | None:
     from ort_sdk_cpu.jit.task import TaskCall
 
     table = np.ascontiguousarray(runs // [1, 1, WORD])
-    return TaskCall(MODULE, "copy_runs", CopyRuns(table, len(table))).kept(table)
+    return TaskCall(MODULE, "copy_runs", CopyRuns(table, len(table))).bound_call(table)
 
 
 def runs_of_copies(pairs: Pairs) -> Runs | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ort_sdk.api import HostArray
 
-from .bound import Writer
+from .writer import Writer
 
 __all__ = ["SelectingMaker", "Selection", "selecting_call"]
 

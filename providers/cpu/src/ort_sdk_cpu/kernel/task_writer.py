@@ -33,9 +33,9 @@ def is_worth_a_task(elements: int, module: str = "", name: str = "") -> bool:
 
 
 def _is_at_hand(module: str, name: str) -> bool:
-    from ort_sdk_cpu.jit.task import is_at_hand
+    from ort_sdk_cpu.jit.task_code import is_compiled
 
-    return is_at_hand(module, name)
+    return is_compiled(module, name)
 
 
 def are_floats(arrays: Sequence[Any]) -> bool:
@@ -98,7 +98,7 @@ class TaskWriter:
                 call.point(position, None)
         call.run()
 
-    def fixed(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
         used = [(position, arrays[index]) for position, index in self._operands]
         if not all(array is None or array.flags.c_contiguous for _, array in used):
@@ -106,9 +106,9 @@ class TaskWriter:
         for position, array in used:
             self._call.point(position, array)
         # The writer, too: it may have memory that the task was pointed at.
-        return self._call.kept(self, *(array for _, array in used))
+        return self._call.bound_call(self, *(array for _, array in used))
 
-    def on_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
+    def bind_slots(self, slots: Sequence[Slot]) -> Callable[[], Any] | None:
         """The call on slots: what is fixed is pointed at once; None if that is not contiguous."""
         used = [(position, slots[index]) for position, index in self._operands]
         fixed = [(position, slot.array) for position, slot in used if slot.is_fixed]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["groups_for"]
+__all__ = ["jobs_per_block"]
 
 JOBS_PER_THREAD = 6
 """Jobs per thread at least: a thread that is preempted holds up a sixth of its work, the others steal the rest."""
 
 
-def groups_for(blocks: int, threads: int) -> int:
+def jobs_per_block(blocks: int, threads: int) -> int:
     """Number of jobs that each block is divided into: 1 if there are enough blocks, or one thread.
 
     Args:

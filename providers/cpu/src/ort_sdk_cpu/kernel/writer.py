@@ -9,16 +9,16 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 
-__all__ = ["MakeWriter", "Writer", "copied", "written"]
+__all__ = ["MakeWriter", "Writer", "copying_writer", "output_writer"]
 
 Writer = Callable[..., Any]
 """Writes outputs: ``writer(*inputs, *outputs)``, with None for an absent optional input or output.
 
 It never writes inputs. Strides may differ from call to call, shapes and types do not. A NumPy ufunc is a writer as it is.
 
-A writer may have ``fixed(*inputs, *outputs)``, which returns a call without arguments on arrays that stay the same, or None;
-``know(inputs)``, called before that with the indices of inputs whose contents are constant, too; and ``on_slots(slots)``, which
-returns a call on slots, some of which hold other arrays in each call.
+A writer may have ``bind_arrays(*inputs, *outputs)``, which returns a call without arguments on arrays that stay the same, or
+None; ``set_constant_inputs(inputs)``, called before that with the indices of inputs whose contents are constant, too; and
+``bind_slots(slots)``, which returns a call on slots, some of which hold other arrays in each call.
 """
 
 MakeWriter = Callable[[Sequence[Any], Sequence[HostArray]], Writer]
@@ -28,7 +28,7 @@ The writer keeps no array but constants of the node: all others may differ in th
 """
 
 
-def copied(compute: Callable[..., Any]) -> Writer:
+def copying_writer(compute: Callable[..., Any]) -> Writer:
     """A writer that copies the result of a function to its only output.
 
     Args:
@@ -41,7 +41,7 @@ def copied(compute: Callable[..., Any]) -> Writer:
     return write
 
 
-def written(compute: Callable[..., Any]) -> Writer:
+def output_writer(compute: Callable[..., Any]) -> Writer:
     """A writer of a function with one input and several outputs, of which only those that are not None are written.
 
     Args:

@@ -12,14 +12,14 @@ from ort_sdk.api import HostArray, OrtMemoryInfo, TensorElementType
 from ort_sdk_cpu.platform.addresses import address_of
 
 if TYPE_CHECKING:
-    from .result_pool import RecycledMemory
+    from .result_pool import ResultPool
 
 __all__ = ["ALIGNMENT_BYTES", "CpuAllocator"]
 
 ALIGNMENT_BYTES = 64
-FEW_ELEMENTS = 1 << 14
+MIN_POOLED_ELEMENTS = 1 << 14
 """Elements below which results are not pooled: the C library keeps freed blocks of that size by itself."""
-TINY_ELEMENTS = 1 << 6
+MAX_UNALIGNED_ELEMENTS = 1 << 6
 """Elements up to which results are not aligned: that takes longer than it saves."""
 
 
@@ -28,7 +28,7 @@ class CpuAllocator:
 
     def __init__(self, memory_info: OrtMemoryInfo) -> None:
         self.memory_info = memory_info
-        self._pool: RecycledMemory | None = None
+        self._pool: ResultPool | None = None
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
         dtype = element_type.numpy_dtype
@@ -42,14 +42,14 @@ class CpuAllocator:
     def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
         """As ``allocate``, but tiny arrays are not aligned, and large ones of float32 come from the pool of results."""
         count = math.prod(shape)
-        if count <= TINY_ELEMENTS:
+        if count <= MAX_UNALIGNED_ELEMENTS:
             return np.empty(tuple(shape), element_type.numpy_dtype)
-        if element_type is not TensorElementType.FLOAT or count < FEW_ELEMENTS:
+        if element_type is not TensorElementType.FLOAT or count < MIN_POOLED_ELEMENTS:
             return self.allocate(shape, element_type)
         if self._pool is None:
-            from .result_pool import recycled_memory
+            from .result_pool import result_pool
 
-            self._pool = recycled_memory()
+            self._pool = result_pool()
         return self._pool.empty(tuple(shape))
 
     def release(self, array: HostArray) -> None:

@@ -22,29 +22,29 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .strides import memory_order
 
-__all__ = ["SMALLEST_BYTES", "RecycledMemory", "ResultMemory", "recycled_memory"]
+__all__ = ["MIN_BYTES", "ResultAllocator", "ResultPool", "result_pool"]
 
-SMALLEST_BYTES = 1 << 16
+MIN_BYTES = 1 << 16
 """Least bytes of an array that is pooled: the C library keeps smaller freed blocks by itself."""
-LARGEST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 """Most bytes of an array that is pooled."""
-MOST_KEPT_BYTES = 1 << 26
+MAX_IDLE_BYTES = 1 << 26
 """Most bytes of idle blocks while fewer bytes are in use, if as many were in use at once before."""
-KEPT_SHARE = 0.75
-"""Fraction of ``MOST_KEPT_BYTES`` that may be idle if never more was in use at once."""
-MOST_LARGER = 2
+IDLE_FRACTION = 0.75
+"""Fraction of ``MAX_IDLE_BYTES`` that may be idle if never more was in use at once."""
+MAX_OVERSIZE = 2
 """An idle block may be this many times larger than the request where no block of the requested length is idle.
 
 With texts of eight lengths in turn and three quarters of the memory idle, half as many bytes come from the system as with blocks
 of the exact length only.
 """
 ALIGNMENT_BYTES = 64
-FEW_RUNS = 4
+UNPOOLED_RUNS = 4
 """First runs of a kernel, whose results are not pooled: where shapes repeat, a program with its own arena soon runs it."""
 _FLOAT = np.dtype(np.float32)
 
 
-class RecycledMemory:
+class ResultPool:
     """Allocates float32 arrays on pooled blocks. Thread-safe."""
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class RecycledMemory:
         """Length → idle blocks; the least recently used length first."""
         self._lengths: list[int] = []
         """The lengths of ``_idle``, ascending."""
-        self._kept_bytes = self._used_bytes = self._most_used_bytes = 0
+        self._idle_bytes = self._used_bytes = self._max_used_bytes = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
         """An uninitialized row-major float32 array, at a multiple of 64 bytes if it is pooled."""
         nbytes = math.prod(shape) * _FLOAT.itemsize
-        if not SMALLEST_BYTES <= nbytes <= LARGEST_BYTES:
+        if not MIN_BYTES <= nbytes <= MAX_BYTES:
             return np.empty(shape, _FLOAT)
         length = _length(nbytes)
         memory = self._take(length)
@@ -73,7 +73,7 @@ class RecycledMemory:
         return np.ndarray(shape, _FLOAT, block)
 
     def give_back(self, memory: HostArray) -> None:
-        """Return a block that no array uses any more; idle blocks above ``_most_kept_bytes`` and the bytes in use are freed.
+        """Return a block that no array uses any more; idle blocks above ``_max_idle_bytes`` and the bytes in use are freed.
 
         So the blocks of values that a loop passes from run to run, such as a KV cache, are reused in the run after the next.
         """
@@ -91,18 +91,18 @@ class RecycledMemory:
             memory = self._returned.popleft()
             length = memory.nbytes
             self._used_bytes -= length
-            self._kept_bytes += length
+            self._idle_bytes += length
             idle = self._idle.get(length)
             if idle is None:
                 idle = self._idle[length] = []
                 insort(self._lengths, length)
             idle.append(memory)
             self._idle.move_to_end(length)
-        while self._kept_bytes > self._used_bytes and self._kept_bytes > self._most_kept_bytes():
+        while self._idle_bytes > self._used_bytes and self._idle_bytes > self._max_idle_bytes():
             self._pop(next(iter(self._idle)))
 
-    def _most_kept_bytes(self) -> float:
-        return min(MOST_KEPT_BYTES, max(KEPT_SHARE * MOST_KEPT_BYTES, self._most_used_bytes))
+    def _max_idle_bytes(self) -> float:
+        return min(MAX_IDLE_BYTES, max(IDLE_FRACTION * MAX_IDLE_BYTES, self._max_used_bytes))
 
     def _take(self, length: int) -> HostArray:
         found = None
@@ -114,7 +114,7 @@ class RecycledMemory:
                 finally:
                     self._is_changing = False
             self._used_bytes += length if found is None else found.nbytes
-            self._most_used_bytes = max(self._most_used_bytes, self._used_bytes)
+            self._max_used_bytes = max(self._max_used_bytes, self._used_bytes)
         if found is not None:
             return found
         raw = np.empty(length + ALIGNMENT_BYTES, np.uint8)
@@ -122,7 +122,7 @@ class RecycledMemory:
         return raw[start : start + length]
 
     def _find(self, length: int) -> HostArray | None:
-        """An idle block of a length, or of one at most ``MOST_LARGER`` times longer; None if there is none."""
+        """An idle block of a length, or of one at most ``MAX_OVERSIZE`` times longer; None if there is none."""
         found = length if length in self._idle else self._fitting(length)
         if not found:
             return None
@@ -130,15 +130,15 @@ class RecycledMemory:
         return self._pop(found)
 
     def _fitting(self, length: int) -> int:
-        """The shortest sufficient length of an idle block, if it is at most ``MOST_LARGER`` times longer; otherwise 0."""
+        """The shortest sufficient length of an idle block, if it is at most ``MAX_OVERSIZE`` times longer; otherwise 0."""
         position = bisect_left(self._lengths, length)
         found = self._lengths[position] if position < len(self._lengths) else 0
-        return found if found <= MOST_LARGER * length else 0
+        return found if found <= MAX_OVERSIZE * length else 0
 
     def _pop(self, length: int) -> HostArray:
         """Take an idle block of a length out of the pool."""
         idle = self._idle[length]
-        self._kept_bytes -= length
+        self._idle_bytes -= length
         memory = idle.pop()
         if not idle:
             del self._idle[length]
@@ -164,32 +164,32 @@ def _end(block: Any) -> None:
         owner.give_back(block.memory)
 
 
-def recycled_memory() -> RecycledMemory:
+def result_pool() -> ResultPool:
     """The pool of this process; created when nobody holds one, and freed with the last session's kernels."""
     with _lock:
-        return _in_use.setdefault("all sessions", RecycledMemory())
+        return _in_use.setdefault("all sessions", ResultPool())
 
 
 _lock = threading.Lock()
-_in_use: weakref.WeakValueDictionary[str, RecycledMemory] = weakref.WeakValueDictionary()
+_in_use: weakref.WeakValueDictionary[str, ResultPool] = weakref.WeakValueDictionary()
 
 
-class ResultMemory:
-    """Allocates the results of one kernel, on pooled blocks once it has run without programs ``FEW_RUNS`` times."""
+class ResultAllocator:
+    """Allocates the results of one kernel, on pooled blocks once it has run without programs ``UNPOOLED_RUNS`` times."""
 
     __slots__ = ("_pool", "_runs")
 
     def __init__(self) -> None:
-        self._pool: RecycledMemory | None = None
+        self._pool: ResultPool | None = None
         self._runs = 0
 
     def empty(self, shape: tuple[int, ...]) -> HostArray:
         """An uninitialized row-major float32 array."""
         self._runs += 1
-        if self._runs <= FEW_RUNS:
+        if self._runs <= UNPOOLED_RUNS:
             return np.empty(shape, _FLOAT)
         if self._pool is None:
-            self._pool = recycled_memory()
+            self._pool = result_pool()
         return self._pool.empty(shape)
 
     def like(self, x: HostArray) -> HostArray:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["OUTER_DIMENSIONS", "Loops", "memory_order", "strides_over"]
+__all__ = ["OUTER_DIMENSIONS", "LoopNest", "broadcast_strides", "memory_order"]
 
 OUTER_DIMENSIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Loops:
+class LoopNest:
     """One loop nest over several operands."""
 
     sizes: tuple[int, ...]
@@ -22,7 +22,7 @@ class Loops:
     """For each operand, bytes between elements along each loop."""
 
     @staticmethod
-    def over(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
+    def over(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> LoopNest:
         """Collapse neighbouring dimensions that every operand passes with a single stride.
 
         Args:
@@ -42,7 +42,7 @@ class Loops:
                 sizes.append(size)
                 merged = [[*own, stride] for own, stride in zip(merged, along, strict=True)]
         missing = OUTER_DIMENSIONS + 1 - len(sizes)
-        return Loops((*[1] * missing, *sizes), tuple((*[0] * missing, *own) for own in merged))
+        return LoopNest((*[1] * missing, *sizes), tuple((*[0] * missing, *own) for own in merged))
 
 
 def memory_order(array: HostArray) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def memory_order(array: HostArray) -> tuple[int, ...]:
     return tuple(sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis)))
 
 
-def strides_over(shape: Sequence[int], own_shape: Sequence[int], own_strides: Sequence[int]) -> tuple[int, ...]:
+def broadcast_strides(shape: Sequence[int], own_shape: Sequence[int], own_strides: Sequence[int]) -> tuple[int, ...]:
     """An operand's strides along the axes of a shape that it is broadcast to: 0 where it is repeated.
 
     Args:

@@ -17,41 +17,41 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .allocator import ALIGNMENT_BYTES, CpuAllocator
 
-__all__ = ["is_worth_moving", "memory_for", "moved"]
+__all__ = ["aligned_copy", "is_worth_aligning", "weight_memory"]
 
-MOST_FILE_BYTES = 1 << 27
+MAX_FILE_BYTES = 1 << 27
 """Size of a model file up to which its weights are copied: larger models are bound by main memory, where alignment gains little,
 and their mapped pages are shared between processes."""
-FEWEST_FILE_BYTES = 1 << 24
+MIN_SHARED_FILE_BYTES = 1 << 24
 """Size of a model file from which on copies share regions: with few weights, most of a huge page would be unused."""
 _REGION_BYTES = 1 << 24
 """Size of a region: NumPy asks the kernel for huge pages for so large an allocation, which need fewer TLB entries."""
 
 
-def is_worth_moving(weight: Tensor) -> TypeGuard[FileTensor]:
+def is_worth_aligning(weight: Tensor) -> TypeGuard[FileTensor]:
     """Whether a weight is a float32 tensor of a small model file that does not begin at a multiple of 64 bytes."""
     # Called for every matrix product: an isinstance check against the protocol would take longer than all else here.
     file_bytes = getattr(weight, "model_file_bytes", 0)
-    if weight.element_type is not TensorElementType.FLOAT or not 0 < file_bytes <= MOST_FILE_BYTES:
+    if weight.element_type is not TensorElementType.FLOAT or not 0 < file_bytes <= MAX_FILE_BYTES:
         return False
     return address_of(weight.packed()) % ALIGNMENT_BYTES != 0
 
 
-def moved(weight: FileTensor, allocator: Any) -> HostArray:
+def aligned_copy(weight: FileTensor, allocator: Any) -> HostArray:
     """A read-only, aligned copy of the bytes of a weight.
 
     Args:
-        weight: one that ``is_worth_moving``.
+        weight: one that ``is_worth_aligning``.
         allocator: the session's; if it is a ``CpuAllocator``, the copy may be in a shared region.
     """
     data = weight.packed()
-    copy = memory_for(weight, data.nbytes, allocator)
+    copy = weight_memory(weight, data.nbytes, allocator)
     np.copyto(copy, data)
     copy.flags.writeable = False
     return copy
 
 
-def memory_for(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
+def weight_memory(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
     """Memory for a packed weight, at a multiple of 64 bytes; in a region shared with other weights unless the model is small.
 
     Args:
@@ -60,7 +60,7 @@ def memory_for(weight: Tensor, nbytes: int, allocator: Any) -> HostArray:
         allocator: the session's; if it is a ``CpuAllocator``, the memory may be in a shared region.
     """
     file_bytes = getattr(weight, "model_file_bytes", 0)
-    if isinstance(allocator, CpuAllocator) and not 0 < file_bytes < FEWEST_FILE_BYTES:
+    if isinstance(allocator, CpuAllocator) and not 0 < file_bytes < MIN_SHARED_FILE_BYTES:
         return _regions.allocate(nbytes)
     memory: HostArray = allocator.allocate((nbytes,), TensorElementType.UINT8)
     return memory

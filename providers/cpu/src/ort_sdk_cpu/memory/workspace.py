@@ -12,7 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.platform.addresses import address_of
 
-__all__ = ["Pointable", "Scratch", "ToldMemory", "aligned_bytes", "growth", "scratch_of", "shared_scratch"]
+__all__ = ["Pointable", "Workspace", "WorkspaceBinding", "aligned_bytes", "growth", "shared_workspace", "workspace_of"]
 
 ALIGNMENT_BYTES = 64
 
@@ -28,12 +28,12 @@ class _Growth(threading.local):
     """Generation of this thread's buffers: addresses taken in an earlier one are invalid."""
 
     def __init__(self) -> None:
-        self.mark = object()
+        self.generation = object()
         """The current generation; unique over threads, compared by identity."""
 
-    def happen(self) -> None:
+    def invalidate(self) -> None:
         """Invalidate addresses: a buffer was replaced by a larger one."""
-        self.mark = object()
+        self.generation = object()
 
 
 growth = _Growth()
@@ -46,7 +46,7 @@ class Pointable(Protocol):
         """Use an array's memory, ``offset`` bytes on, for the argument at a position; 0 for None."""
 
 
-class Scratch(threading.local):
+class Workspace(threading.local):
     """One buffer per thread and name, as large as the largest request. Its contents last until the next request."""
 
     def __init__(self) -> None:
@@ -67,70 +67,70 @@ class Scratch(threading.local):
 
     def address(self, name: str, nbytes: int) -> int:
         """Address of a buffer of ``nbytes`` bytes or more; valid until this thread asks for more under the same name."""
-        return self._found(name, nbytes)[2]
+        return self._buffer(name, nbytes)[2]
 
-    def room(self, name: str, nbytes: int) -> HostArray:
+    def buffer(self, name: str, nbytes: int) -> HostArray:
         """A buffer of ``nbytes`` bytes or more, uninitialized; valid until this thread asks for more under the same name."""
-        return self._found(name, nbytes)[0]
+        return self._buffer(name, nbytes)[0]
 
-    def _found(self, name: str, nbytes: int) -> tuple[HostArray, int, int]:
+    def _buffer(self, name: str, nbytes: int) -> tuple[HostArray, int, int]:
         found = self._buffers.get(name)
         if found is None or found[1] < nbytes:
             buffer = aligned_bytes(nbytes)
             found = self._buffers[name] = (buffer, nbytes, address_of(buffer))
-            growth.happen()
+            growth.invalidate()
         return found
 
 
-class ToldMemory:
+class WorkspaceBinding:
     """Points a call at its workspace on the thread that runs it. For one thread at a time.
 
     Args:
-        scratch: the workspace.
+        workspace: the workspace.
         name: of the buffer.
         nbytes: size of the buffer.
     """
 
-    __slots__ = ("_generation", "_name", "_nbytes", "_scratch")
+    __slots__ = ("_generation", "_name", "_nbytes", "_workspace")
 
-    def __init__(self, scratch: Scratch, name: str, nbytes: int) -> None:
-        self._scratch, self._name, self._nbytes = scratch, name, nbytes
+    def __init__(self, workspace: Workspace, name: str, nbytes: int) -> None:
+        self._workspace, self._name, self._nbytes = workspace, name, nbytes
         self._generation: object = None
 
-    def new_room(self) -> HostArray | None:
+    def renewed_buffer(self) -> HostArray | None:
         """This thread's buffer; None if it was returned before and is still valid."""
-        if growth.mark is self._generation:
+        if growth.generation is self._generation:
             return None
-        buffer = self._scratch.room(self._name, self._nbytes)
-        self._generation = growth.mark
+        buffer = self._workspace.buffer(self._name, self._nbytes)
+        self._generation = growth.generation
         return buffer
 
-    def tell(self, call: Pointable, position: int) -> None:
+    def bind(self, call: Pointable, position: int) -> None:
         """Point a call's argument at this thread's buffer, unless it points there already.
 
         Args:
             call: the call.
             position: of the argument.
         """
-        buffer = self.new_room()
+        buffer = self.renewed_buffer()
         if buffer is not None:
             call.point(position, buffer)
 
 
-def shared_scratch() -> Scratch:
+def shared_workspace() -> Workspace:
     """The workspace of this process; created when nobody holds one, and freed with the last session."""
     found = _in_use.get("all sessions")
     if found is None:
         with _lock:
-            found = _in_use.setdefault("all sessions", Scratch())
+            found = _in_use.setdefault("all sessions", Workspace())
     return found
 
 
-def scratch_of(info: KernelInfo) -> Scratch:
+def workspace_of(info: KernelInfo) -> Workspace:
     """The workspace of a node's kernels: that of its execution provider, or the process's."""
-    found = getattr(info.execution_provider, "scratch", None)
-    return found if isinstance(found, Scratch) else shared_scratch()
+    found = getattr(info.execution_provider, "workspace", None)
+    return found if isinstance(found, Workspace) else shared_workspace()
 
 
 _lock = threading.Lock()
-_in_use: weakref.WeakValueDictionary[str, Scratch] = weakref.WeakValueDictionary()
+_in_use: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()

@@ -12,9 +12,10 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.encoders import categories_of, set_ones
 from ort_sdk.opset.ml.lookup import integer_table, position_finder
 from ort_sdk_cpu.jit.arguments import Operand, TaskArguments
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.runs import RunsWriter
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 from ort_sdk_cpu.movement.gather import gather_call, gathered_runs
 
 from .arguments.features import MODULE, Imputer, Normalizer, Scaler
@@ -52,14 +53,14 @@ def array_feature_extractor(info: KernelInfo, compute: Any) -> MakeWriter:
 @bindable("Normalizer", domain=DOMAIN)
 def normalizer(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Rows divided by their largest element, sum of magnitudes or length."""
-    return _by_rows(info, copied(compute), "normalizer", Normalizer, (_NORMS[info.attribute("norm", "MAX")],), None)
+    return _by_rows(info, copying_writer(compute), "normalizer", Normalizer, (_NORMS[info.attribute("norm", "MAX")],), None)
 
 
 @bindable("Scaler", domain=DOMAIN)
 def scaler(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """(x - offset) * scale."""
     vectors = [np.asarray(info.attribute(name), np.float32) for name in ("offset", "scale")]
-    return _by_rows(info, copied(compute), "scaler", Scaler, (), vectors)
+    return _by_rows(info, copying_writer(compute), "scaler", Scaler, (), vectors)
 
 
 @bindable("Imputer", domain=DOMAIN)
@@ -67,7 +68,7 @@ def imputer(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """One value replaced by another."""
     values = np.asarray(info.attribute("imputed_value_floats", None) or (), np.float32)
     marker = float(info.attribute("replaced_value_float", 0.0))
-    return _by_rows(info, copied(compute), "imputer", Imputer, (marker, int(math.isnan(marker))), [values])
+    return _by_rows(info, copying_writer(compute), "imputer", Imputer, (marker, int(math.isnan(marker))), [values])
 
 
 @bindable("OneHotEncoder", domain=DOMAIN, reads_strings=True)
@@ -77,13 +78,13 @@ def one_hot_encoder(info: KernelInfo, compute: Any) -> MakeWriter | None:
     found = integer_table(categories)
     kind = info.input_element_type(0)
     if kind is TensorElementType.STRING and categories.dtype == object:
-        writer = _of_texts(categories, copied(compute), is_complete=not info.attribute("zeros", 1))
+        writer = _of_texts(categories, copying_writer(compute), is_complete=not info.attribute("zeros", 1))
         return lambda _inputs, _outputs: writer
     if found is None or kind not in (TensorElementType.FLOAT, TensorElementType.INT64) or not info.attribute("zeros", 1):
         return None
     least, table = found
     options = (categories.size, table, int(least), table.size - 1, int(kind is TensorElementType.FLOAT))
-    otherwise = copied(compute)
+    otherwise = copying_writer(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         count = inputs[0].size

@@ -13,8 +13,9 @@ from ort_sdk.opset.ml.linear import regressor_of
 from ort_sdk.opset.ml.scores import post_transform
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 
 from .arguments.linear import MODULE, WORKSPACE_VECTORS, LinearModel
 
@@ -32,7 +33,7 @@ def linear_regressor(info: KernelInfo, compute: Any) -> MakeWriter | None:
     is_plain = name == "NONE" or (linear.intercepts.size == 1 and name != "PROBIT")
     if info.input_element_type(0) is not TensorElementType.FLOAT or not is_plain:
         return None
-    coefficients, otherwise = np.ascontiguousarray(linear.coefficients.T), copied(compute)
+    coefficients, otherwise = np.ascontiguousarray(linear.coefficients.T), copying_writer(compute)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x = inputs[0]

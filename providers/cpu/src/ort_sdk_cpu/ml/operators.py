@@ -13,11 +13,12 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.ml.linear import LinearClassifier
 from ort_sdk.opset.ml.tree_ensemble import TreeRegressor
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
-from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import STRING_CALLS, BindableKernel, DirectBindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.eager import with_fallback
 from ort_sdk_cpu.kernel.selecting import SelectingMaker, Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, output_writer
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.ranks import MODULE as RANKS
@@ -77,8 +78,8 @@ def classifier(info: KernelInfo, compute: Any) -> MakeWriter | None:
     task = _task_of(info, compute)
     if task is None or task.has_names:
         return None
-    write = written(compute)
-    by_call = written(directly(_call_of(task), compute))
+    write = output_writer(compute)
+    by_call = output_writer(with_fallback(_call_of(task), compute))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[Algorithm, Writer]:
         x = inputs[0]
@@ -140,10 +141,10 @@ class _RankedWriter:
         self._rank(x, self._ranked)
         self._write(self._ranked, *outputs)
 
-    def fixed(self, x: HostArray, *outputs: HostArray | None) -> Callable[[], Any] | None:
+    def bind_arrays(self, x: HostArray, *outputs: HostArray | None) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
-        calls = self._rank.fixed(x, self._ranked), self._write.fixed(self._ranked, *outputs)
-        return None if calls[0] is None or calls[1] is None else in_turn([calls[0], calls[1]])
+        calls = self._rank.bind_arrays(x, self._ranked), self._write.bind_arrays(self._ranked, *outputs)
+        return None if calls[0] is None or calls[1] is None else in_sequence([calls[0], calls[1]])
 
 
 def _rank_arguments(ranks: Ranks, x: Any, out: Any, shape: Sequence[int]) -> SplitRanks:
@@ -156,10 +157,10 @@ def _rank_threads(ranks: Ranks, rows: int) -> int:
     return threads_for(rows * ranks.features * RANK_WORK)
 
 
-@made_by("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
+@kernel_maker("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=DOMAIN)
 def for_any_rows(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel over the task, for however many rows."""
-    return DirectlyBindable(kernel, make_writer, _call_of(make_writer.task))  # type: ignore[attr-defined]
+    return DirectBindableKernel(kernel, make_writer, _call_of(make_writer.task))  # type: ignore[attr-defined]
 
 
 def _naming(info: KernelInfo, compute: Any) -> Callable[..., Any] | None:
@@ -231,4 +232,4 @@ def _ranking(ranks: Ranks) -> Callable[[HostArray], HostArray]:
     return rank
 
 
-NAMING.update(dict.fromkeys(((DOMAIN, "LinearClassifier"), (DOMAIN, "TreeEnsembleClassifier")), _naming))
+STRING_CALLS.update(dict.fromkeys(((DOMAIN, "LinearClassifier"), (DOMAIN, "TreeEnsembleClassifier")), _naming))

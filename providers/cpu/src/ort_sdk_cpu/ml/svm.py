@@ -11,10 +11,11 @@ from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.ml.scores import expand_binary, transform_rows
 from ort_sdk.opset.ml.svm import Kernel, Machine
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import NAMING, BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by, written
-from ort_sdk_cpu.kernel.eager import directly
+from ort_sdk_cpu.kernel.bindable import STRING_CALLS, BindableKernel, DirectBindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.eager import with_fallback
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, output_writer
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.svm import MODULE, SupportVectorMachine
@@ -137,8 +138,8 @@ def support_vector_machine(info: KernelInfo, compute: Any) -> MakeWriter | None:
     task = _task_of(info, compute)
     if task is None or task.names is not None:
         return None
-    call = _call_of(task, scratch_of(info))
-    write = written(directly(call, compute))
+    call = _call_of(task, workspace_of(info))
+    write = output_writer(with_fallback(call, compute))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         is_plain = task.machine.post_transform == "NONE" or task.machine.labels is None
@@ -148,19 +149,19 @@ def support_vector_machine(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return make
 
 
-@made_by("SVMClassifier", "SVMRegressor", domain=DOMAIN)
+@kernel_maker("SVMClassifier", "SVMRegressor", domain=DOMAIN)
 def for_any_rows(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel over the task, for however many rows."""
-    return DirectlyBindable(kernel, make_writer, make_writer.call)  # type: ignore[attr-defined]
+    return DirectBindableKernel(kernel, make_writer, make_writer.call)  # type: ignore[attr-defined]
 
 
 def _naming(info: KernelInfo, compute: Any) -> Callable[..., Any] | None:
     """The call of a node whose labels are strings."""
     task = _task_of(info, compute)
-    return None if task is None else _call_of(task, scratch_of(info))
+    return None if task is None else _call_of(task, workspace_of(info))
 
 
-NAMING[DOMAIN, "SVMClassifier"] = _naming
+STRING_CALLS[DOMAIN, "SVMClassifier"] = _naming
 
 
 class _MachineWriter(TaskWriter):
@@ -200,7 +201,7 @@ def _plan(task: _Task, x: HostArray) -> _Plan:
     return _Plan(task_function(MODULE, NAME), threads, task.workspace_for(threads), task.words(len(x)))
 
 
-def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
+def _call_of(task: _Task, workspace: Workspace) -> Callable[..., Any]:
     """A task as a call on a run's rows."""
     plans = PlansByShape(task.takes, lambda x: _plan(task, x))
     names, classifies = task.names, task.machine.labels is not None
@@ -211,7 +212,7 @@ def _call_of(task: _Task, scratch: Scratch) -> Callable[..., Any]:
             return NotImplemented
         rows = len(x)
         scores, labels = np.empty((rows, task.columns), np.float32), np.empty(rows, np.int64) if classifies else None
-        buffer = scratch.room(MODULE, plan.workspace)
+        buffer = workspace.buffer(MODULE, plan.workspace)
         words = (x, scores, labels, *task.arrays, buffer, *plan.words)
         plan.function(plan.threads, SupportVectorMachine.of_words(words))
         if labels is None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk.api.step_expansion import ExpandingProgram
-from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.layouts.any_layout import AnyLayoutKernel
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task
+from ort_sdk_cpu.kernel.writer import MakeWriter
 
 from .arguments.embedding_bag import MODULE, EmbeddingBag
 
@@ -114,4 +114,4 @@ class _Bag(OpKernel):
         table, indices, start, end, out = arrays
         arguments = EmbeddingBag(0, table, indices, start, end, out, len(table), len(indices), table.shape[1], self._mode)
         task = TaskCall(MODULE, "embedding_bag", arguments)
-        return task.checked(call, *arrays)
+        return task.checked_call(call, *arrays)

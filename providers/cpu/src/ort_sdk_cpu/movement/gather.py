@@ -11,12 +11,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.runs import MAX_OFFSETS, WORD, Runs, RunsWriter, addresses_of, element_runs
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 
 from .arguments.gather_scatter import MODULE
 from .arguments.gather_scatter import Gather as GatherSlices
@@ -45,7 +46,7 @@ def gather(info: KernelInfo, compute: Any) -> MakeWriter:
         runs = functools.partial(gathered_runs, axis)
         if algorithm is GatherAlgorithm.TEAM and is_worth_a_task(out.size, MODULE, "gather"):
             task = _team_writer(axis, compute, data, indices, problem.threads)
-            return algorithm, RunsWriter(info, task, runs, task.fixed)
+            return algorithm, RunsWriter(info, task, runs, task.bind_arrays)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
             # mode="raise" goes through a buffer as large as the output. Indices that were looked at need none.
@@ -102,7 +103,7 @@ def gather_call(
     outer, lowest = math.prod(data.shape[: axis % data.ndim]), -data.shape[axis] if least is None else least
     sizes = (indices.itemsize, data.shape[axis], indices.size, outer, slice_bytes // WORD, stride, lowest)
     task = TaskCall(MODULE, "gather", GatherSlices.of_words((0, data, indices, out, *sizes)))
-    return task.checked(functools.partial(compute, data, indices), data, indices, out)
+    return task.checked_call(functools.partial(compute, data, indices), data, indices, out)
 
 
 def gathered_runs(axis: int, data: HostArray, indices: HostArray, out: HostArray) -> Runs | None:

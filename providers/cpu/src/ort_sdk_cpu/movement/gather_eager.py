@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter
+from ort_sdk_cpu.kernel.bindable import BindableKernel, DirectBindableKernel
+from ort_sdk_cpu.kernel.writer import MakeWriter
 
 __all__ = ["INDEXING", "direct_indexing"]
 
@@ -81,7 +82,7 @@ def direct_indexing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> B
         except (IndexError, ValueError):
             return NotImplemented  # the shared set raises the error
 
-    return DirectlyBindable(kernel, make_writer, call)
+    return DirectBindableKernel(kernel, make_writer, call)
 
 
 def _shapes_of(info: KernelInfo, data: HostArray, indices: HostArray) -> tuple[tuple[int, ...], tuple[int, ...]]:

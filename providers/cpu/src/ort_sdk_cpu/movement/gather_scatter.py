@@ -14,13 +14,14 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import bindable, kernel_maker
 from ort_sdk_cpu.kernel.checked_task import CheckedWriter
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.runs import MAX_OFFSETS, WORD, Runs, RunsWriter, addresses_of, element_runs, runs_of_copies
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 
 from .arguments.gather_scatter import (
     MODULE,
@@ -42,7 +43,7 @@ _REDUCTIONS = {"add": 1, "mul": 2, "max": 3, "min": 4}
 """Values of ``reduction`` of the task's arguments."""
 TAKEN_WORK = 2
 """Elements of a few instructions each that one gathered by an index takes as long as: it is read from anywhere."""
-made_by(*INDEXING)(direct_indexing)
+kernel_maker(*INDEXING)(direct_indexing)
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
@@ -90,7 +91,7 @@ class _AxisPositions:
         sizes = (indices.itemsize, self._limit, indices.size)
         arguments = GatherElements(0, data, indices, out, *sizes, offsets, self._stride, words)
         task = TaskCall(MODULE, "gather_elements", arguments)
-        return task.checked(functools.partial(compute, data, indices), data, indices, out, offsets)
+        return task.checked_call(functools.partial(compute, data, indices), data, indices, out, offsets)
 
     def scatter_call(
         self, compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray, *, adds: bool
@@ -105,7 +106,7 @@ class _AxisPositions:
         words = (0, *arrays, indices.itemsize, self._limit, indices.size, offsets, self._stride)
         arguments = ScatterElementsAdd(*words) if adds else ScatterElements(*words, out.itemsize // 4)
         made = TaskCall(MODULE, _scatter_task(adds=adds), arguments)
-        return made.checked(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
+        return made.checked_call(functools.partial(self._redo, compute, data, indices, updates, out), *arrays, offsets)
 
     @staticmethod
     def _redo(compute: Callable[..., Any], data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
@@ -128,7 +129,7 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> tuple[GatherElementsAlgorithm, Writer]:
         data, indices = inputs
         if not indices.size:
-            return GatherElementsAlgorithm.OFFSETS, copied(compute)
+            return GatherElementsAlgorithm.OFFSETS, copying_writer(compute)
         positions = _AxisPositions(data.shape, _axis(info, data.ndim), indices.shape)
 
         def write(data: HostArray, indices: HostArray, out: HostArray) -> None:
@@ -147,7 +148,7 @@ def gather_elements(info: KernelInfo, compute: Any) -> MakeWriter:
             return GatherElementsAlgorithm.OFFSETS, RunsWriter(
                 info, write, runs, functools.partial(positions.gather_call, compute)
             )
-        return GatherElementsAlgorithm.ALONG_AXIS, RunsWriter(info, task, runs, task.fixed)
+        return GatherElementsAlgorithm.ALONG_AXIS, RunsWriter(info, task, runs, task.bind_arrays)
 
     return SelectingMaker(make)
 
@@ -173,7 +174,7 @@ def gather_nd(info: KernelInfo, compute: Any) -> MakeWriter:
         data, indices = inputs
         tuples = _Tuples.of(data, indices, batch_dims, "gather_nd")
         if tuples is None:
-            return copied(compute)
+            return copying_writer(compute)
         batches = math.prod(data.shape[:batch_dims])
         operands, sizes = (Operand(0), Operand(1), Operand(2)), (*tuples.sizes, tuples.count // batches, tuples.slices)
         threads = threads_for(outputs[0].size + tuples.count * TAKEN_WORK)
@@ -226,11 +227,11 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         data, indices, _updates = inputs
         if not indices.size:
-            return copied(compute)
+            return copying_writer(compute)
         positions = _AxisPositions(data.shape, _axis(info, data.ndim), indices.shape)
         if adds:
             is_worth_it = is_worth_a_task(indices.size, MODULE, _scatter_task(adds=True))
-            return _ScatterWriter(positions, compute, adds=True) if is_worth_it else copied(compute)
+            return _ScatterWriter(positions, compute, adds=True) if is_worth_it else copying_writer(compute)
 
         def write(data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> None:
             found = positions.of(indices)
@@ -245,7 +246,7 @@ def scatter_elements(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return None if found is None else _scattered_runs(data, found.reshape(-1), updates, out)
 
         has_task = data.itemsize in {4, 8} and is_worth_a_task(indices.size, MODULE, _scatter_task(adds=False))
-        return RunsWriter(info, write, runs, _ScatterWriter(positions, compute, adds=False).fixed if has_task else None)
+        return RunsWriter(info, write, runs, _ScatterWriter(positions, compute, adds=False).bind_arrays if has_task else None)
 
     return make
 
@@ -271,10 +272,12 @@ class _ScatterWriter:
         np.copyto(out, data)
         change()
 
-    def fixed(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
+    def bind_arrays(self, data: HostArray, indices: HostArray, updates: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay."""
         change = self._positions.scatter_call(self._compute, data, indices, updates, out, adds=self._adds)
-        return None if change is None else in_turn([CopyWriter(lambda data, out: [(out, data)]).fixed(data, out), change])
+        return (
+            None if change is None else in_sequence([CopyWriter(lambda data, out: [(out, data)]).bind_arrays(data, out), change])
+        )
 
 
 @bindable("ScatterND", any_type=True)
@@ -288,10 +291,10 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
         data, indices, updates = inputs
         depth = indices.shape[-1]
         if not updates.size or not depth:
-            return copied(compute)
+            return copying_writer(compute)
         task = _scatter_nd_task(data, indices, _REDUCTIONS.get(reduction, 0), compute)
         if reduction != "none":
-            return task or copied(compute)
+            return task or copying_writer(compute)
         limits = np.array(data.shape[:depth])
         rows_shape = (math.prod(data.shape[:depth]), *data.shape[depth:])
         width = math.prod(data.shape[depth:])
@@ -315,7 +318,7 @@ def scatter_nd(info: KernelInfo, compute: Any) -> MakeWriter | None:
             positions = None if rows is None else rows.reshape(-1, 1) * width + np.arange(width)
             return None if positions is None else _scattered_runs(data, positions.reshape(-1), updates, out)
 
-        return RunsWriter(info, write, runs) if task is None else RunsWriter(info, task, runs, task.fixed)
+        return RunsWriter(info, write, runs) if task is None else RunsWriter(info, task, runs, task.bind_arrays)
 
     return make
 
@@ -338,7 +341,7 @@ def reverse_sequence(info: KernelInfo, compute: Any) -> MakeWriter:
         x, lengths = inputs
         words, left = divmod(math.prod(x.shape[2:]) * x.itemsize, 4)
         if left or not x.size or lengths.dtype != INT64 or not is_worth_a_task(x.size, MODULE, "reverse_sequence"):
-            return copied(compute)
+            return copying_writer(compute)
         times, batches = x.shape[:2] if is_time_first else x.shape[1::-1]
         time_stride, batch_stride = (batches, 1) if is_time_first else (1, times)
         arguments = ReverseSequence(0, Operand(0), Operand(1), Operand(2), times, batches, time_stride, batch_stride, words)
@@ -363,7 +366,7 @@ def one_hot(info: KernelInfo, compute: Any) -> MakeWriter:
         indices, out = inputs[0], outputs[0]
         depth = out.shape[-1] if out.ndim else 0
         if axis not in {-1, indices.ndim} or not out.size:
-            return copied(compute)
+            return copying_writer(compute)
         return _OneHot(indices.size, depth)
 
     return make
@@ -388,7 +391,7 @@ class _OneHot:
         out[...] = values[0]
         out.reshape(-1)[(self._starts + found % self._depth)[is_inside]] = values[1]
 
-    def fixed(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> Callable[[], Any] | None:
+    def bind_arrays(self, indices: HostArray, _depth: HostArray, values: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The task on arrays that stay; None for elements and indices that it is not for."""
         is_plain = all(array.flags.c_contiguous for array in (indices, values, out)) and indices.dtype in {INT32, INT64}
         words, rest = divmod(out.itemsize, 4)
@@ -398,7 +401,7 @@ class _OneHot:
 
         arrays = (indices, values, out)
         arguments = OneHot(*arrays, indices.itemsize, self._depth, self._count, words)
-        return TaskCall(MODULE, "one_hot", arguments).kept(*arrays)
+        return TaskCall(MODULE, "one_hot", arguments).bound_call(*arrays)
 
 
 @bindable("Tile", any_type=True)
@@ -410,7 +413,7 @@ def tile(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         if not out.size or not x.ndim:
-            return copied(compute)
+            return copying_writer(compute)
         repeats = [target // size for target, size in zip(out.shape, x.shape, strict=True)]
         source = [part for size in x.shape for part in (1, size)]
         target = [part for repeat, size in zip(repeats, x.shape, strict=True) for part in (repeat, size)]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import KernelInfo
-from ort_sdk_cpu.kernel.eager import computed_by
+from ort_sdk_cpu.kernel.eager import direct_call
 
 __all__: list[str] = []
 
 
-@computed_by("NonZero")
+@direct_call("NonZero")
 def nonzero(_info: KernelInfo) -> Callable[..., Any]:
     """Coordinates of elements that are not zero."""
     return lambda x: np.array(np.nonzero(x), np.int64) if x.ndim else NotImplemented

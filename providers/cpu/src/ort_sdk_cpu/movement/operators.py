@@ -10,12 +10,13 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import MIN_COPIED, CopyMaker, CopyWriter
 from ort_sdk_cpu.kernel.runs import Pairs
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 
 from .arguments.where import MODULE as WHERE
 from .arguments.where import Where
@@ -46,8 +47,8 @@ class _Concatenate:
         else:
             np.concatenate(inputs, axis=self._axis, out=out)
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
-        return CopyWriter(self._pairs).fixed(*arrays)
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
+        return CopyWriter(self._pairs).bind_arrays(*arrays)
 
     def _pairs(self, *arrays: HostArray) -> list[tuple[HostArray, HostArray]]:
         *inputs, out = arrays
@@ -78,7 +79,7 @@ def transpose(info: KernelInfo, _compute: Any) -> MakeWriter:
     return CopyMaker(lambda x, out: [(out, x.transpose(order))])
 
 
-@made_by("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+@kernel_maker("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 def viewing(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel, which is bound where it has to copy."""
     return _Viewing(kernel, make_writer)
@@ -125,12 +126,12 @@ class _BroadcastWhere:
         np.copyto(self._conditions, condition)
         self._write(self._conditions, *arrays)
 
-    def fixed(self, condition: HostArray, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, condition: HostArray, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
-        select = self._write.fixed(self._conditions, *arrays)
+        select = self._write.bind_arrays(self._conditions, *arrays)
         repeated = np.broadcast_to(condition, self._conditions.shape)
-        repeat = CopyWriter(lambda source, target: [(target, source)]).fixed(repeated, self._conditions)
-        return None if select is None else in_turn([repeat, select])
+        repeat = CopyWriter(lambda source, target: [(target, source)]).bind_arrays(repeated, self._conditions)
+        return None if select is None else in_sequence([repeat, select])
 
 
 @bindable("Expand", any_type=True)

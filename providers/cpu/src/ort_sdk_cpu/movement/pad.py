@@ -9,8 +9,9 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk.opset.tensor.pad import PAD_SOURCES, pad_pairs
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.copy import CopyWriter
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 
 __all__: list[str] = []
 
@@ -35,7 +36,7 @@ def pad(info: KernelInfo, compute: Any) -> MakeWriter | None:
         kept = tuple(slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True))
         sizes = [own.stop - own.start for own in kept]
         if x.size == 0 or min(sizes, default=1) <= 0:
-            return copied(compute)
+            return copying_writer(compute)
         added = [(max(before, 0), max(after, 0)) for before, after in pairs]
         interior = tuple(slice(before, before + size) for (before, _), size in zip(added, sizes, strict=True))
         return _writer(kept, interior, list(_borders(added, sizes, mode)), info.attribute("value", 0.0))

@@ -10,10 +10,11 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .arguments.rows import MODULE, GroupNormalization, InstanceNormalization
 from .select import ChannelAlgorithm, select_channels
@@ -29,15 +30,15 @@ CHANNEL_WORK = 4
 @bindable("InstanceNormalization", any_layout=True)
 def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """NCHW or NHWC, of any number of spatial axes."""
-    epsilon, scratch = float(info.attribute("epsilon", 1e-5)), scratch_of(info)
+    epsilon, workspace = float(info.attribute("epsilon", 1e-5)), workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, scale, shift = inputs
         fits = x.ndim > 2 and scale.shape == shift.shape == x.shape[1:2]
         if not fits or not are_floats((*inputs, *outputs)) or not is_worth_a_task(x.size, MODULE, NCHW):
-            return copied(compute)
-        writer = _ChannelWriter(x.shape, epsilon, copied(compute))
-        return contiguous_first(writer, x, scratch) if outputs[0].flags.c_contiguous else writer
+            return copying_writer(compute)
+        writer = _ChannelWriter(x.shape, epsilon, copying_writer(compute))
+        return contiguous_first(writer, x, workspace) if outputs[0].flags.c_contiguous else writer
 
     return make
 
@@ -46,21 +47,21 @@ def instance_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
 def group_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Data (N, C, *spatial), in the order of its axes."""
     epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("num_groups"))
-    is_per_group, scratch = info.since_version < 21, scratch_of(info)
+    is_per_group, workspace = info.since_version < 21, workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, scale, shift = inputs
         samples, channels = x.shape[:2]
         if not are_floats((*inputs, *outputs)) or channels % groups or not is_worth_a_task(x.size, MODULE, GROUPS):
-            return copied(compute)
+            return copying_writer(compute)
         count = channels // groups
         shared = count if is_per_group else 1
         if not scale.shape == shift.shape == (channels // shared,):
-            return copied(compute)
+            return copying_writer(compute)
         sizes = (samples, groups, count, math.prod(x.shape[2:]), shared)
         arguments = GroupNormalization(Operand(0), Operand(3), Operand(1), Operand(2), *sizes, epsilon)
         threads = min(threads_for(x.size * CHANNEL_WORK), samples * groups)
-        return contiguous_first(TaskWriter(MODULE, GROUPS, arguments, copied(compute), threads), x, scratch)
+        return contiguous_first(TaskWriter(MODULE, GROUPS, arguments, copying_writer(compute), threads), x, workspace)
 
     return make
 
@@ -92,10 +93,10 @@ class _ChannelWriter:
         else:
             call.run()
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if they are not of one layout."""
         call = self._pointed(arrays)
-        return None if call is None else call.kept(*arrays)
+        return None if call is None else call.bound_call(*arrays)
 
     def _pointed(self, arrays: Sequence[HostArray]) -> Any:
         """The task for the layout of the arrays, pointed at them."""

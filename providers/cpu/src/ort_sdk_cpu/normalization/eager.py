@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.eager_tasks import EagerCall, EagerTask, eager_call, is_vector
 from ort_sdk_cpu.kernel.selecting import Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.kernel.writer import MakeWriter
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 
 from .arguments.rows import MODULE, Normalization, Softmax
 from .select import SoftmaxAlgorithm
@@ -25,7 +25,7 @@ def softmax(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall | None:
     """Along the last axis."""
     axis = int(info.attribute("axis", -1 if info.since_version >= 13 else 1))
     is_flattened = info.since_version < 13
-    task, results = EagerTask(MODULE, "softmax"), ResultMemory()
+    task, results = EagerTask(MODULE, "softmax"), ResultAllocator()
 
     def call(selection: Selection, x: HostArray) -> Any:
         rank, size = x.ndim, x.size
@@ -47,7 +47,7 @@ def normalization(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall | Non
         return None
     axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
     name = "layer_normalization" if info.op_type == "LayerNormalization" else "rms_normalization"
-    task, results = EagerTask(MODULE, name), ResultMemory()
+    task, results = EagerTask(MODULE, name), ResultAllocator()
 
     def call(x: HostArray, scale: HostArray, shift: HostArray | None = None) -> Any:
         size, width = x.size, x.shape[-1] if x.ndim else 0
@@ -70,7 +70,7 @@ def skip_normalization(info: KernelInfo, _make_writer: MakeWriter) -> EagerCall 
         return None
     epsilon, has_shift = float(info.attribute("epsilon", 1e-12)), info.op_type == "SkipLayerNormalization"
     task = EagerTask(MODULE, "layer_normalization" if has_shift else "rms_normalization")
-    gives_total, results = len(wanted) > 1, ResultMemory()
+    gives_total, results = len(wanted) > 1, ResultAllocator()
 
     def call(x: HostArray, skip: HostArray, scale: HostArray, *others: Any) -> Any:
         shift, bias = (*others, None, None)[:2] if has_shift else (None, *others, None)[:2]

@@ -10,13 +10,14 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
-from ort_sdk_cpu.kernel.eager import eager_calls_in
+from ort_sdk_cpu.kernel.bindable import bindable
+from ort_sdk_cpu.kernel.eager import declare_eager_calls
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.workspace import scratch_of
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import workspace_of
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .arguments.rows import MODULE, Normalization, Softmax
 from .select import SoftmaxAlgorithm, SoftmaxProblem
@@ -24,8 +25,8 @@ from .softmax_axis import softmax_axis_writer
 
 __all__ = ["softmax_last"]
 
-eager_calls_in("normalization.eager", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax")
-eager_calls_in("normalization.eager", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+declare_eager_calls("normalization.eager", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "Softmax")
+declare_eager_calls("normalization.eager", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
 
 Normalize = Callable[[HostArray, HostArray, float], Any]
 """``normalize(x, out, epsilon)`` for matrices, along their rows."""
@@ -43,19 +44,19 @@ def _row_blocks(rows: int, width: int) -> list[slice]:
 def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     """exp(x) over its sum: along the last axes by rows, along others by columns."""
     axis = info.attribute("axis", -1 if info.since_version >= 13 else 1)
-    is_flattened, scratch = info.since_version < 13, scratch_of(info)
+    is_flattened, workspace = info.since_version < 13, workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[SoftmaxAlgorithm, Writer]:
         shape = outputs[0].shape
         first = axis + len(shape) if axis < 0 else axis
         if 0 in shape:
-            return SoftmaxAlgorithm.NUMPY, copied(compute)
+            return SoftmaxAlgorithm.NUMPY, copying_writer(compute)
         x, out = inputs[0], outputs[0]
         problem = SoftmaxProblem(shape, first, is_flattened, x.strides, out.strides, are_floats([x, out]))
         if not problem.is_of_rows:
             return softmax_axis_writer(problem, out, lambda x, out: softmax_along(x, out, first))
         algorithm, writer = _softmax_rows(math.prod(shape[:first]), math.prod(shape[first:]), out)
-        return algorithm, contiguous_first(writer, x, scratch)
+        return algorithm, contiguous_first(writer, x, workspace)
 
     return SelectingMaker(make)
 
@@ -64,7 +65,7 @@ def softmax(info: KernelInfo, compute: Any) -> MakeWriter:
 def bias_softmax(info: KernelInfo, compute: Any) -> MakeWriter:
     """Softmax of data plus bias over the axes from ``axis`` on."""
     axis, is_inner = int(info.attribute("axis", 1)), bool(info.attribute("is_inner_broadcast"))
-    scratch = scratch_of(info)
+    workspace = workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         shape, bias = outputs[0].shape, inputs[1]
@@ -78,7 +79,7 @@ def bias_softmax(info: KernelInfo, compute: Any) -> MakeWriter:
         _, write_rows = _softmax_rows(rows, width, outputs[0])
 
         def write(data: HostArray, bias: HostArray, out: HostArray) -> None:
-            total = scratch.array("biased", layout, out.dtype)
+            total = workspace.array("biased", layout, out.dtype)
             np.add(data.reshape(layout), bias.reshape(bias_layout), out=total)
             write_rows(total, out)
 
@@ -116,7 +117,7 @@ def softmax_last(x: HostArray, out: HostArray) -> None:
 
 def _row_sums(x: HostArray) -> HostArray:
     """Sums along the last axis, which keeps size 1: a GEMV with ones is several times faster than NumPy's sum of short rows."""
-    sums: HostArray = matrix_product(x, np.ones((x.shape[-1], 1), x.dtype))
+    sums: HostArray = blas_matmul(x, np.ones((x.shape[-1], 1), x.dtype))
     return sums
 
 
@@ -197,7 +198,7 @@ def _plain(info: KernelInfo, normalize: Normalize, task: str, compute: Any) -> M
         positions = (0, None, None, None, given, 1, 2 if given > 2 else None)
         first = axis % outputs[0].ndim
         if not all(_is_of_row(parameter, outputs[0].shape[first:]) for parameter in inputs[1:]):
-            return copied(compute)
+            return copying_writer(compute)
         return _task_or(write, task, (*inputs, *outputs), positions, first, epsilon)
 
     return make

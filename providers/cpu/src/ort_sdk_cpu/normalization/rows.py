@@ -11,11 +11,12 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.opset.axes import normalized_axes
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.bindable import BindableKernel, DirectBindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 from ort_sdk_cpu.movement.arguments.where import MODULE as WHERE
 from ort_sdk_cpu.movement.arguments.where import Where
 
@@ -36,7 +37,7 @@ def log_softmax(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1 if info.since_version >= 13 else 1), is_flattened=info.since_version < 13)
-    return _RowTask("log_softmax", rows_of, LogSoftmax, (), EXPONENTIAL_WORK, compute, scratch_of(info))
+    return _RowTask("log_softmax", rows_of, LogSoftmax, (), EXPONENTIAL_WORK, compute, workspace_of(info))
 
 
 @bindable("LpNormalization")
@@ -45,7 +46,7 @@ def lp_normalization(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     rows_of = _rows(info.attribute("axis", -1), is_flattened=False)
-    return _RowTask("lp_normalization", rows_of, LpNormalization, (int(info.attribute("p", 2)),), 1, compute, scratch_of(info))
+    return _RowTask("lp_normalization", rows_of, LpNormalization, (int(info.attribute("p", 2)),), 1, compute, workspace_of(info))
 
 
 def _rows(axis: int, *, is_flattened: bool) -> Any:
@@ -70,7 +71,7 @@ class _RowTask:
         options: what these have after sizes.
         work: elements of a few instructions each that one takes as long as.
         compute: the shared set's function.
-        scratch: workspace.
+        workspace: the workspace.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class _RowTask:
         options: tuple[int, ...],
         work: int,
         compute: Any,
-        scratch: Scratch,
+        workspace: Workspace,
     ) -> None:
         self._name, self._rows_of, self._arguments, self._options, self._work = name, rows_of, arguments, options, work
-        self._otherwise, self._scratch = copied(compute), scratch
-        self._results = ResultMemory()
+        self._otherwise, self._workspace = copying_writer(compute), workspace
+        self._results = ResultAllocator()
 
     def _sizes(self, x: HostArray) -> tuple[int, int] | None:
         rows: tuple[int, int] | None = self._rows_of(x.shape)
@@ -99,7 +100,7 @@ class _RowTask:
         threads = min(threads_for(inputs[0].size * self._work), sizes[0])
         arguments = self._arguments(Operand(0), Operand(1), *sizes, *self._options)
         writer = TaskWriter(MODULE, self._name, arguments, self._otherwise, threads)
-        return contiguous_first(writer, inputs[0], self._scratch)
+        return contiguous_first(writer, inputs[0], self._workspace)
 
     def call(self, x: HostArray) -> Any:
         """The result, or ``NotImplemented``."""
@@ -118,7 +119,7 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """ReduceLogSumExp over the last axes; over others by the shared set."""
     if info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
-    given, otherwise, scratch = info.attribute("axes", None), copied(compute), scratch_of(info)
+    given, otherwise, workspace = info.attribute("axes", None), copying_writer(compute), workspace_of(info)
     noop = bool(info.attribute("noop_with_empty_axes", 0))
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
@@ -134,25 +135,25 @@ def reduce_log_sum_exp(info: KernelInfo, compute: Any) -> MakeWriter | None:
         threads = min(threads_for(x.size * EXPONENTIAL_WORK), rows)
         arguments = LogSumExp(Operand(0), Operand(len(inputs)), rows, width)
         writer = TaskWriter(MODULE, "log_sum_exp", arguments, otherwise, threads)
-        return contiguous_first(writer, x, scratch)
+        return contiguous_first(writer, x, workspace)
 
     return make
 
 
-@made_by("LogSoftmax", "LpNormalization")
+@kernel_maker("LogSoftmax", "LpNormalization")
 def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The kernel over the task, for arrays of any shape."""
-    return DirectlyBindable(kernel, make_writer, make_writer.call) if isinstance(make_writer, _RowTask) else None
+    return DirectBindableKernel(kernel, make_writer, make_writer.call) if isinstance(make_writer, _RowTask) else None
 
 
 @bindable("CumSum")
 def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Cumulative sums of float32 and int64."""
-    element_type, otherwise = info.input_element_type(0), copied(compute)
+    element_type, otherwise = info.input_element_type(0), copying_writer(compute)
     if element_type not in _CUM_SUMS:
         return None
     task, arguments = _CUM_SUMS[element_type]
-    options, scratch = (int(info.attribute("exclusive", 0)), int(info.attribute("reverse", 0))), scratch_of(info)
+    options, workspace = (int(info.attribute("exclusive", 0)), int(info.attribute("reverse", 0))), workspace_of(info)
 
     def make(inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         x, along = inputs
@@ -165,7 +166,7 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
         threads = min(threads_for(x.size), sizes[0] * sizes[2])
         made = arguments(Operand(0), Operand(2), *sizes, *options)
-        return contiguous_first(TaskWriter(MODULE, task, made, otherwise, threads), x, scratch)
+        return contiguous_first(TaskWriter(MODULE, task, made, otherwise, threads), x, workspace)
 
     return make
 
@@ -173,7 +174,7 @@ def cum_sum(info: KernelInfo, compute: Any) -> MakeWriter | None:
 @bindable("Trilu", any_type=True)
 def trilu(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """A triangle of each matrix, zeros elsewhere."""
-    is_upper, otherwise = bool(info.attribute("upper", 1)), copied(compute)
+    is_upper, otherwise = bool(info.attribute("upper", 1)), copying_writer(compute)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, *diagonals = inputs

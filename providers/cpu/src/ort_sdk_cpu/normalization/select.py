@@ -9,7 +9,7 @@ import enum
 import math
 
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.memory.strides import Loops
+from ort_sdk_cpu.memory.strides import LoopNest
 
 __all__ = [
     "ChannelAlgorithm",
@@ -108,7 +108,7 @@ def softmax_axis_layout(problem: SoftmaxProblem) -> SoftmaxAxisLayout | None:
         return None
     others = [axis for axis in range(rank) if axis != problem.axis]
     strides = [[own[axis] for axis in others] for own in (problem.strides, problem.out_strides)]
-    loops = Loops.over([problem.shape[axis] for axis in others], strides)
+    loops = LoopNest.over([problem.shape[axis] for axis in others], strides)
     (*outer, inner), ((*x_outer, x_inner), (*out_outer, out_inner)) = loops.sizes, loops.strides
     return SoftmaxAxisLayout(tuple(outer), inner, tuple(x_outer), x_inner, tuple(out_outer), out_inner)
 

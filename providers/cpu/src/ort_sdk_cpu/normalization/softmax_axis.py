@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import Writer
 
 from .arguments.softmax_axis import MODULE, SoftmaxAxis
 from .select import OUTER_AXES, SoftmaxAlgorithm, SoftmaxAxisLayout, SoftmaxProblem, select_softmax, softmax_axis_layout
@@ -68,16 +68,16 @@ class _AxisWriter:
 
     def __call__(self, x: HostArray, out: HostArray) -> None:
         """Write the output."""
-        call = self.fixed(x, out)
+        call = self.bind_arrays(x, out)
         if call is None:
             self._otherwise(x, out)
         else:
             call()
 
-    def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
+    def bind_arrays(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None for other layouts."""
         if (x.strides, out.strides) != self._strides:
             return None
         self._call.point(SoftmaxAxis.x, x)
         self._call.point(SoftmaxAxis.out, out)
-        return self._call.kept(x, out)
+        return self._call.bound_call(x, out)

@@ -10,7 +10,7 @@ from typing import Any
 from ort_sdk.api import ExtentError, HostArray, RuntimeException
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.jit.extents.bounds import memory_of
-from ort_sdk_cpu.jit.native_call import ALL_BITS, NO_BITS, NativeCall
+from ort_sdk_cpu.jit.native_call import CHECK_STATUS, IGNORE_STATUS, NativeCall
 from ort_sdk_cpu.memory.workspace import aligned_bytes, growth
 from ort_sdk_cpu.platform import threads
 
@@ -34,7 +34,7 @@ class _Scratchpad(threading.local):
         if self.buffer.nbytes < nbytes:
             self.buffer = aligned_bytes(nbytes)
             self.address = self.buffer.ctypes.data
-            growth.happen()
+            growth.invalidate()
         return self.address
 
 
@@ -66,7 +66,7 @@ class _Call:
         """The same for callers that need no Python."""
         cast, handle = library().ffi.cast, self._primitive.handle
         words = [int(cast("intptr_t", pointer)) for pointer in (handle, self._stream, self._arguments)]
-        row = (library().execute_address, words[0], words[1], self._count, words[2], ALL_BITS)
+        row = (library().execute_address, words[0], words[1], self._count, words[2], CHECK_STATUS)
         return NativeCall((row,), None if self._scratchpad is None else self._prepare)
 
     def _prepare(self) -> None:
@@ -136,7 +136,7 @@ class Execution:
         if not self._is_small:
             return native
         set_threads = library().set_threads_address
-        first, last = ((set_threads, count, 0, 0, 0, NO_BITS) for count in (1, library().thread_count))
+        first, last = ((set_threads, count, 0, 0, 0, IGNORE_STATUS) for count in (1, library().thread_count))
         return NativeCall((first, *native.rows, last), native.prepare)
 
     def __call__(self) -> None:
@@ -146,10 +146,10 @@ class Execution:
             RuntimeException: oneDNN fails.
         """
         if self._is_small:
-            with threads.team_of(1):
+            with threads.openmp_threads(1):
                 self._call()
             return
-        if not threads.is_alone():
+        if not threads.is_serial():
             self._call()
             return
         if self._alone is None:
@@ -161,12 +161,12 @@ class Execution:
         primitive = self._primitive.for_one_thread
         if primitive is not None:
             return functools.partial(_with_one_thread, _Call(primitive, self._memories))
-        return functools.partial(threads.with_team, self._call)
+        return functools.partial(threads.run_with_team, self._call)
 
 
 def _with_one_thread(call: Callable[[], None]) -> None:
     """Call a primitive made for one thread: the products inside some of them ask how many there are when they run."""
-    with threads.team_of(1):
+    with threads.openmp_threads(1):
         call()
 
 

@@ -93,7 +93,7 @@ def library() -> OneDnn:
     path = libraries.onednn_path()
     if not found.is_usable or path is None:
         raise RuntimeException(str(found))
-    libraries.prepare()
+    libraries.set_environment()
     from .interface import ffi
 
     try:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ort_sdk_cpu.platform.contention import expect_teams
-from ort_sdk_cpu.platform.threads import team_of
+from ort_sdk_cpu.platform.contention import enable_affinity
+from ort_sdk_cpu.platform.threads import openmp_threads
 
 from .attributes import PrimitiveAttributes
 from .constants import FORWARD_INFERENCE, Algorithm, Argument, Query
@@ -56,16 +56,16 @@ class Primitive:
         onednn = library()
         create, destroy = onednn.functions.dnnl_primitive_create, onednn.functions.dnnl_primitive_destroy
         if self._threads > 1:
-            expect_teams()
+            enable_affinity()
         # The library looks among those made before for one of the threads there are now, not of those described.
-        with team_of(self._threads):
+        with openmp_threads(self._threads):
             made = onednn.new_handle(f"creating primitive {self.implementation}", create, self._descriptor)
         return onednn.ffi.gc(made, destroy)
 
     @functools.cached_property
     def for_one_thread(self) -> Primitive | None:
         """The same for one thread and arguments that lie alike; None if there is no optimized one."""
-        with team_of(1):
+        with openmp_threads(1):
             return self._make_alike(self)
 
     def layout(self, argument: Argument) -> MemoryDescriptor:

@@ -19,7 +19,7 @@ from time import perf_counter_ns
 
 from . import libraries
 
-__all__ = ["expect_teams", "works_alone"]
+__all__ = ["enable_affinity", "should_run_serially"]
 
 LARGEST_TEAM = 4
 """Largest team that is checked: a larger one rarely finds fewer than two processors idle."""
@@ -98,12 +98,12 @@ class _Affinity:
 _affinity = _Affinity()
 
 
-def expect_teams() -> None:
+def enable_affinity() -> None:
     """Set the affinity of the threads of teams from now on: a library that starts teams is loaded."""
     _affinity.is_enabled = True
 
 
-def works_alone(threads: int) -> bool:
+def should_run_serially(threads: int) -> bool:
     """Whether the run that begins on this thread should use one thread: two checks in a row found the machine busy.
 
     Args:

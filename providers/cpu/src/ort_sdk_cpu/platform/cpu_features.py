@@ -17,12 +17,12 @@ from ort_sdk.api import InvalidArgument
 __all__ = [
     "ISA_VARIABLE",
     "InstructionSet",
-    "has_matrix_unit",
+    "has_amx",
     "has_vbmi",
     "has_vnni",
     "instruction_set",
     "machine_instruction_set",
-    "processor",
+    "processor_id",
 ]
 
 ISA_VARIABLE = "ORT_SDK_CPU_ISA"
@@ -99,7 +99,7 @@ def has_vnni() -> bool:
     return instruction_set() >= InstructionSet.AVX512 and bool(_features.get("AVX512VNNI"))
 
 
-def has_matrix_unit() -> bool:
+def has_amx() -> bool:
     """Whether the level used includes AMX."""
     return instruction_set() >= InstructionSet.AMX
 
@@ -110,7 +110,7 @@ def has_vbmi() -> bool:
 
 
 @functools.cache
-def processor() -> str:
+def processor_id() -> str:
     """Identity of this processor in the names of cached code: architecture, model and features."""
     found = " ".join(sorted(name for name, is_there in _features.items() if is_there))
     return f"{platform.machine()} {_model()} {found}"

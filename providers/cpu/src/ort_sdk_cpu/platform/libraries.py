@@ -25,13 +25,13 @@ from .run_settings import current_threads
 __all__ = [
     "DISABLE_VARIABLE",
     "Library",
-    "bound_spinning",
     "is_openmp_loaded",
+    "limit_spinning",
     "numba",
     "onednn",
     "onednn_path",
-    "prepare",
     "report",
+    "set_environment",
     "thread_count",
     "version_of",
 ]
@@ -152,7 +152,7 @@ def has_openmp() -> bool:
     """Load GCC's OpenMP library, which oneDNN and compiled tasks share; False if it cannot be loaded."""
     if sys.platform != "linux":
         return False
-    prepare()
+    set_environment()
     try:
         ctypes.CDLL(OPENMP_FILE)
     except OSError:
@@ -166,7 +166,7 @@ def is_openmp_loaded() -> bool:
 
 
 @functools.cache
-def prepare() -> None:
+def set_environment() -> None:
     """Set the environment variables that the libraries read when they are loaded; what the user has set stays.
 
     Called before the first of them is loaded.
@@ -181,7 +181,7 @@ def thread_count() -> int:
     return current_threads()
 
 
-def bound_spinning(config: Mapping[str, str]) -> None:
+def limit_spinning(config: Mapping[str, str]) -> None:
     """Limit how long waiting OpenMP threads spin, if a session asks for it before the library is loaded.
 
     Args:

@@ -21,19 +21,19 @@ import numpy as np
 from ort_sdk.api import HostArray, RuntimeException
 
 from . import libraries
-from .contention import works_alone
+from .contention import should_run_serially
 from .fp_errors import ignore_errors, restore_errors
 from .run_settings import thread_local
 
-__all__ = ["RunScope", "is_alone", "matrix_product", "team_of", "with_team"]
+__all__ = ["RunScope", "blas_matmul", "is_serial", "openmp_threads", "run_with_team"]
 
 
-def is_alone() -> bool:
+def is_serial() -> bool:
     """Whether parallel regions of this thread have one thread now: the machine is busy, or this process was forked."""
     return thread_local.current.active_levels is not None
 
 
-def matrix_product(a: HostArray, b: HostArray, out: HostArray | None = None) -> HostArray:
+def blas_matmul(a: HostArray, b: HostArray, out: HostArray | None = None) -> HostArray:
     """NumPy's ``matmul``; within a run, BLAS is limited to one thread from the first product to the run's end."""
     current = thread_local.current
     if current.threads is not None and not current.limits_blas:
@@ -42,8 +42,8 @@ def matrix_product(a: HostArray, b: HostArray, out: HostArray | None = None) -> 
     return np.matmul(a, b, out)
 
 
-def with_team(call: Callable[[], object]) -> None:
-    """Call something that needs all its threads, although this thread ``is_alone``.
+def run_with_team(call: Callable[[], object]) -> None:
+    """Call something that needs all its threads, although this thread ``is_serial``.
 
     Args:
         call: starts the parallel region.
@@ -65,7 +65,7 @@ def with_team(call: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def team_of(count: int) -> Iterator[None]:
+def openmp_threads(count: int) -> Iterator[None]:
     """Context in which parallel regions of this thread, and primitives created on it, have ``count`` threads."""
     before = _set_openmp_threads(count)
     try:
@@ -96,7 +96,7 @@ class RunScope:
         current.threads = threads = self._threads
         current.log_level = self._log_level
         self._openmp, self._is_alone = _set_openmp_threads(threads), False
-        if threads > 1 and current.active_levels is None and _openmp() is not None and works_alone(threads):
+        if threads > 1 and current.active_levels is None and _openmp() is not None and should_run_serially(threads):
             self._is_alone = True
             _disable_parallel_regions()
 
@@ -142,7 +142,7 @@ def _after_fork() -> None:
     current = thread_local.current
     if libraries.is_openmp_loaded() and _openmp() is not None and not current.is_forked:
         current.is_forked = True
-        if not is_alone():
+        if not is_serial():
             _disable_parallel_regions()
 
 

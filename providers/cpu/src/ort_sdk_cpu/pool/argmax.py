@@ -11,11 +11,11 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import WindowAttributes
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import Workspace
 
 from .arguments.argmax import MODULE, MaxPoolWithIndices
 from .arguments.windows import axes_hw
@@ -27,14 +27,14 @@ NAME = "max_pool_with_indices"
 
 
 def max_pool_with_indices_writer(
-    attributes: WindowAttributes, compute: Callable[..., Any], scratch: Scratch, *, is_column_major: bool
+    attributes: WindowAttributes, compute: Callable[..., Any], workspace: Workspace, *, is_column_major: bool
 ) -> MakeWriter:
     """Makes writers of maxima and their indices.
 
     Args:
         attributes: of the windows.
         compute: the shared set's function.
-        scratch: working memory.
+        workspace: the workspace.
         is_column_major: whether indices are of the transposed planes (``storage_order`` 1).
     """
 
@@ -56,6 +56,6 @@ def max_pool_with_indices_writer(
         planes, axes = math.prod(x.shape[:2]), axes_hw(windows)
         arguments = MaxPoolWithIndices(Operand(0), Operand(1), Operand(2), planes, *axes, *steps)
         writer = TaskWriter(MODULE, NAME, arguments, otherwise, threads_for(reads))
-        return algorithm, contiguous_first(writer, x, scratch)
+        return algorithm, contiguous_first(writer, x, workspace)
 
     return SelectingMaker(make)

@@ -139,7 +139,7 @@ class PoolKernel(ChannelsLastKernel):
             return call
         self._used = PoolAlgorithm.ONEDNN
         primitive = self._primitive(x, out.shape)
-        return None if primitive is None else PrimitiveCall(primitive, _arguments(x, out), (), self.scratch)
+        return None if primitive is None else PrimitiveCall(primitive, _arguments(x, out), (), self.workspace)
 
     def _reduced(self, x: HostArray, out: HostArray) -> ReductionCall | None:
         if not self._is_global:
@@ -185,8 +185,8 @@ class MaxPoolKernel(PoolKernel):
         threads = threads_for(out.size * math.prod(windows.kernel_shape))
         call = TaskCall(MODULE, "max_pool_nhwc", MaxPoolNhwc(0, 0, x.shape[0], x.shape[1], *axes_dhw(windows)), threads)
         fields: dict[int, int] = {Argument.SRC: MaxPoolNhwc.x, Argument.DST: MaxPoolNhwc.out}
-        execution = TaskExecution(call, fields, self.scratch)
-        return LayoutCall(execution, _arguments(x, out), self.scratch)
+        execution = TaskExecution(call, fields, self.workspace)
+        return LayoutCall(execution, _arguments(x, out), self.workspace)
 
 
 def _arguments(x: HostArray, out: HostArray) -> list[tuple[int, Layout, Layout]]:

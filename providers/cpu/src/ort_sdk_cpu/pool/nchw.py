@@ -10,8 +10,8 @@ from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
+from ort_sdk_cpu.kernel.writer import Writer
 
 from .arguments.nchw import MODULE, PoolNcdhw, PoolNchw
 from .arguments.windows import axes_dhw
@@ -60,7 +60,7 @@ class _NchwWriter(TaskWriter):
 
 
 def _arguments(windows: Windows, channels: int, line_bytes: int, lines: int) -> PoolNchw:
-    """Of the task, without counts and working memory."""
+    """Of the task, without counts and workspace."""
     planes, (d, h, w) = channels * math.prod(windows.output_shape[:-2]), axes_dhw(windows)
     if len(windows.input_shape) < 3:
         return PoolNchw(Operand(0), Operand(1), 0, 0, 0, planes, h, w, line_bytes, lines)

@@ -13,10 +13,11 @@ from ort_sdk.opset.nn.pool import along_axis, window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.small.padding import padder
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import TaskWriter
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 
 from .argmax import max_pool_with_indices_writer
 from .arguments.nhwc import MODULE as NHWC
@@ -31,10 +32,10 @@ __all__: list[str] = []
 @bindable("MaxPool")
 def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """Maximum of each window, and where it is if that is asked for."""
-    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    attributes, workspace = WindowAttributes.of(info), workspace_of(info)
     if info.wants_output(1):
         return max_pool_with_indices_writer(
-            attributes, compute, scratch, is_column_major=bool(info.attribute("storage_order", 0))
+            attributes, compute, workspace, is_column_major=bool(info.attribute("storage_order", 0))
         )
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[PoolAlgorithm, Writer]:
@@ -43,7 +44,7 @@ def max_pool(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return PoolAlgorithm.NUMPY, _nothing
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         windows = attributes.windows(x.shape[2:]).trimmed()
-        otherwise = _reducer(np.maximum, windows, lowest, scratch)
+        otherwise = _reducer(np.maximum, windows, lowest, workspace)
         algorithm = select_pool(_problem(x, windows, is_maximum=True))
         if algorithm is PoolAlgorithm.NCHW:
             return algorithm, nchw_writer(x, windows, otherwise)
@@ -71,7 +72,7 @@ def _single_channel_writer(windows: Windows, x: HostArray, otherwise: Writer) ->
 @bindable("AveragePool")
 def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
     """Mean of each window."""
-    attributes, scratch = WindowAttributes.of(info), scratch_of(info)
+    attributes, workspace = WindowAttributes.of(info), workspace_of(info)
     include_pad = bool(info.attribute("count_include_pad", 0))
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[PoolAlgorithm, Writer]:
@@ -82,7 +83,7 @@ def average_pool(info: KernelInfo, _compute: Any) -> MakeWriter:
         counts = window_counts(windows, include_pad, outputs[0].dtype)
         divisors = [count.reshape(-1, *(1 for _ in counts[axis + 1 :])) for axis, count in enumerate(counts)]
 
-        reduce = _reducer(np.add, windows.trimmed(), 0.0, scratch)
+        reduce = _reducer(np.add, windows.trimmed(), 0.0, workspace)
 
         def write(x: HostArray, out: HostArray) -> None:
             reduce(x, out)
@@ -115,7 +116,7 @@ def global_max_pool(_info: KernelInfo, _compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: lambda x, out: np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, out=out)
 
 
-@made_by("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+@kernel_maker("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 def pool_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel that takes channels last, where there is one for the node."""
     if info.wants_output(1):
@@ -125,21 +126,21 @@ def pool_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     return kernel_for(info, BindableKernel(kernel, make_writer))
 
 
-def _reducer(combine: Any, windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray, HostArray], None]:
+def _reducer(combine: Any, windows: Windows, value: float, workspace: Workspace) -> Callable[[HostArray, HostArray], None]:
     """Combines the elements of each window; padding holds ``value``, which is neutral."""
     rows, shape = [], windows.input_shape
     for axis in range(len(shape)):
         rows.append(along_axis(windows, axis, shape))
         shape = rows[-1].output_shape
     slices = [_taps(row, axis) for axis, row in enumerate(rows)]
-    padders = [padder(row, value, scratch) for row in rows]
+    padders = [padder(row, value, workspace) for row in rows]
     last = len(rows) - 1
 
     def reduce(x: HostArray, out: HostArray) -> None:
         source = x
         for axis, row in enumerate(rows):
             name = f"pooled{axis % 2}"
-            target = out if axis == last else scratch.array(name, (*x.shape[:2], *row.output_shape), x.dtype)
+            target = out if axis == last else workspace.array(name, (*x.shape[:2], *row.output_shape), x.dtype)
             _combine(combine, padders[axis](source), slices[axis], target)
             source = target
 

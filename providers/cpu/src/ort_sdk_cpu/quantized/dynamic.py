@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.task_writer import threads_for
 
@@ -46,10 +46,10 @@ class RangeQuantization:
         for call in self._calls:
             call.run()
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         self._aim(arrays)
-        return in_turn([call.kept(self, *arrays) for call in self._calls])
+        return in_sequence([call.bound_call(self, *arrays) for call in self._calls])
 
     def _aim(self, arrays: Sequence[HostArray]) -> None:
         self._calls[0].point(Ranges.x, arrays[0])

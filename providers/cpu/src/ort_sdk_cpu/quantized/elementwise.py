@@ -13,11 +13,12 @@ from ort_sdk.opset.contrib.quantized_elementwise import dequantize, requantize, 
 from ort_sdk.opset.nn.pool import window_counts
 from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.jit.arguments import TaskArguments
-from ort_sdk_cpu.jit.native_call import NativeCall, Row
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied
+from ort_sdk_cpu.jit.native_call import CallRow, NativeCall
+from ort_sdk_cpu.kernel.bindable import bindable
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS, Loops, memory_order, strides_over
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS, LoopNest, broadcast_strides, memory_order
 from ort_sdk_cpu.namespace import CpuNamespace
 from ort_sdk_cpu.platform.addresses import address_of
 from ort_sdk_cpu.pool.arguments.windows import axes_hw
@@ -77,7 +78,7 @@ class _Task:
         self._call.run()
 
     @property
-    def row(self) -> Row:
+    def row(self) -> CallRow:
         """The work for callers that need no Python."""
         return self._call.row
 
@@ -113,7 +114,7 @@ class _FixedTasks:
         if not any(isinstance(task, _Copy) for task in tasks):
             self._strides, self._made = strides, tasks
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same."""
         tasks = self._make(arrays)
         if tasks is None:
@@ -124,7 +125,7 @@ class _FixedTasks:
                 task.run()
 
         # Tables are held by what made the tasks.
-        call.kept = (self, arrays)  # type: ignore[attr-defined]
+        call.keeps_alive = (self, arrays)  # type: ignore[attr-defined]
         if not any(isinstance(task, _Copy) for task in tasks):
             call.native = NativeCall(tuple(task.row for task in tasks))  # type: ignore[attr-defined]
         return call
@@ -164,7 +165,7 @@ def _output_scale(array: HostArray, parameters: Parameters) -> OutputScale:
 def _readable(array: HostArray, out: HostArray, copies: list[_Copy]) -> HostArray:
     """An operand, or a copy of it: along the output's innermost axis elements follow each other, or are one."""
     order = memory_order(out)
-    strides = strides_over(out.shape, array.shape, array.strides)
+    strides = broadcast_strides(out.shape, array.shape, array.strides)
     inner = [strides[axis] for axis in order if out.shape[axis] > 1]
     if not inner or inner[-1] in {0, 1}:
         return array
@@ -173,7 +174,7 @@ def _readable(array: HostArray, out: HostArray, copies: list[_Copy]) -> HostArra
     return copies[-1].target
 
 
-def _loops(arrays: Sequence[HostArray], *, by_element: bool = False) -> Loops | None:
+def _loops(arrays: Sequence[HostArray], *, by_element: bool = False) -> LoopNest | None:
     """Over arrays that broadcast to the last one; None if a task does not go over them.
 
     Args:
@@ -182,28 +183,28 @@ def _loops(arrays: Sequence[HostArray], *, by_element: bool = False) -> Loops | 
     """
     out = arrays[-1]
     order = memory_order(out)
-    strides = [[strides_over(out.shape, array.shape, array.strides)[axis] for axis in order] for array in arrays]
+    strides = [[broadcast_strides(out.shape, array.shape, array.strides)[axis] for axis in order] for array in arrays]
     if sum(size != 1 for size in out.shape) > OUTER_DIMENSIONS + 1:
         return None
-    loops = Loops.over([out.shape[axis] for axis in order], strides)
+    loops = LoopNest.over([out.shape[axis] for axis in order], strides)
     is_fit = all(own[-1] in {0, 1} for own in loops.strides) and (loops.sizes[-1] == 1 or loops.strides[-1][-1] == 1)
     if is_fit:
         return loops
     return _element_by_element(loops) if by_element else None
 
 
-def _element_by_element(loops: Loops) -> Loops | None:
+def _element_by_element(loops: LoopNest) -> LoopNest | None:
     """The same loops over rows of one element; None for too many."""
     first, *sizes = loops.sizes
-    return Loops((*sizes, 1), tuple((*own[1:], 0) for own in loops.strides)) if first == 1 else None
+    return LoopNest((*sizes, 1), tuple((*own[1:], 0) for own in loops.strides)) if first == 1 else None
 
 
-def _row_loops(loops: Loops) -> RowLoops:
+def _row_loops(loops: LoopNest) -> RowLoops:
     _, size_1, size_2, size_3, columns = loops.sizes
     return RowLoops(math.prod(loops.sizes[:-1]), columns, size_1, size_2, size_3)
 
 
-def _row_strides(loops: Loops) -> list[RowStrides]:
+def _row_strides(loops: LoopNest) -> list[RowStrides]:
     """Of each operand."""
     return [RowStrides(*strides) for strides in loops.strides]
 
@@ -232,8 +233,8 @@ def _binary(info: KernelInfo, compute: Any, *, is_multiplication: bool) -> MakeW
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         out = outputs[0]
         if not BYTES.issuperset((inputs[0].dtype, inputs[3].dtype, out.dtype)) or not _is_worth_it(out.size, "binary"):
-            return copied(compute)
-        return _FixedTasks(tasks, copied(compute))
+            return copying_writer(compute)
+        return _FixedTasks(tasks, copying_writer(compute))
 
     return make
 
@@ -299,8 +300,8 @@ def _on_bytes(tasks: Callable[[Sequence[Any]], list[Any] | None], compute: Any, 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         if not BYTES.issuperset((x.dtype, out.dtype)) or not _is_worth_it(x.size, name):
-            return copied(compute)
-        return _FixedTasks(tasks, copied(compute))
+            return copying_writer(compute)
+        return _FixedTasks(tasks, copying_writer(compute))
 
     return make
 
@@ -341,8 +342,8 @@ def qlinear_concat(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         types = {array.dtype for array in (*inputs[2::3], *outputs)}
         if not BYTES.issuperset(types) or not _is_worth_it(outputs[0].size, "look_up"):
-            return copied(compute)
-        return _FixedTasks(tasks, copied(compute))
+            return copying_writer(compute)
+        return _FixedTasks(tasks, copying_writer(compute))
 
     return make
 
@@ -370,7 +371,7 @@ def qlinear_where(info: KernelInfo, compute: Any) -> MakeWriter | None:
         np.bitwise_xor(out, y, out=out)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
-        return write if BYTES.issuperset((inputs[1].dtype, inputs[4].dtype, outputs[0].dtype)) else copied(compute)
+        return write if BYTES.issuperset((inputs[1].dtype, inputs[4].dtype, outputs[0].dtype)) else copying_writer(compute)
 
     return make
 

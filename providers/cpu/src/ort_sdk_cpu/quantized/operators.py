@@ -9,11 +9,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.layouts.contiguous import contiguous_first
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 from ort_sdk_cpu.memory.strides import memory_order
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .arguments.dynamic import MODULE as DYNAMIC
 from .arguments.linear import MODULE as LINEAR
@@ -32,11 +33,11 @@ _FLOAT = np.dtype(np.float32)
 @bindable("QLinearConv", domain="com.microsoft")
 def qlinear_conv(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Convolution of integers."""
-    return lambda _inputs, _outputs: copied(compute)
+    return lambda _inputs, _outputs: copying_writer(compute)
 
 
-@made_by("QLinearConv")
-@made_by("QLinearConv", domain="com.microsoft")
+@kernel_maker("QLinearConv")
+@kernel_maker("QLinearConv", domain="com.microsoft")
 def qlinear_conv_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel with a constant weight, where there is one for the node."""
     from .conv.qlinear import kernel_for
@@ -48,12 +49,12 @@ def qlinear_conv_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) 
 @bindable("QGemm", domain="com.microsoft")
 def qgemm(info: KernelInfo, compute: Any) -> MakeWriter:
     """GEMM of 8-bit matrices, requantized."""
-    make = qlinear_matmul_writer(info, copied(compute)) if info.op_type == "QLinearMatMul" else None
-    return make or (lambda _inputs, _outputs: copied(compute))
+    make = qlinear_matmul_writer(info, copying_writer(compute)) if info.op_type == "QLinearMatMul" else None
+    return make or (lambda _inputs, _outputs: copying_writer(compute))
 
 
-@made_by("QLinearMatMul")
-@made_by("QGemm", domain="com.microsoft")
+@kernel_maker("QLinearMatMul")
+@kernel_maker("QGemm", domain="com.microsoft")
 def qgemm_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel with a constant weight, where there is one for the node."""
     from .matmul.qgemm import kernel_for
@@ -73,7 +74,7 @@ def _task_of(name: str, quantized: HostArray) -> str | None:
 def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """With one constant scale and zero point, or per axis."""
     if info.attribute("precision", 0) not in {0, TensorElementType.FLOAT}:
-        return lambda _inputs, _outputs: copied(compute)
+        return lambda _inputs, _outputs: copying_writer(compute)
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return quantized_rows(info, compute)
@@ -82,9 +83,9 @@ def quantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
         x, out = inputs[0], outputs[0]
         task = _task_of("quantize", out)
         if x.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, LINEAR, task):
-            return copied(compute)
+            return copying_writer(compute)
         arguments = Quantize(Operand(0), Operand(len(inputs)), out.size, *parameters, *limits(out))
-        return TaskWriter(LINEAR, task, arguments, copied(compute), threads_for(out.size))
+        return TaskWriter(LINEAR, task, arguments, copying_writer(compute), threads_for(out.size))
 
     return make
 
@@ -96,24 +97,24 @@ def dequantize_linear(info: KernelInfo, compute: Any) -> MakeWriter | None:
     parameters = parameters_of(info, 1, 2)
     if parameters is None:
         return dequantized_rows(info, compute)
-    scratch = scratch_of(info)
+    workspace = workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         task = _task_of("dequantize", x)
         if out.dtype != _FLOAT or task is None or not is_worth_a_task(out.size, LINEAR, task):
-            return copied(compute)
+            return copying_writer(compute)
         zero_point, scale = parameters
         sign = sign_bit(x)
         arguments = Dequantize(Operand(0), Operand(len(inputs)), out.size, sign, zero_point + sign, scale)
-        writer = TaskWriter(LINEAR, task, arguments, copied(compute), threads_for(out.size))
-        return contiguous_first(writer, x, scratch)
+        writer = TaskWriter(LINEAR, task, arguments, copying_writer(compute), threads_for(out.size))
+        return contiguous_first(writer, x, workspace)
 
     return make
 
 
-@made_by("DequantizeLinear", "QuantizeLinear")
-@made_by("DequantizeLinear", "QuantizeLinear", domain="com.microsoft")
+@kernel_maker("DequantizeLinear", "QuantizeLinear")
+@kernel_maker("DequantizeLinear", "QuantizeLinear", domain="com.microsoft")
 def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """A kernel whose arrays' axes stay in order, where scales run along one of them."""
     return None if is_of_one_scale(info, 1) else BindableKernel(kernel, make_writer)
@@ -124,12 +125,12 @@ def rows_in_order(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any
 def integer_matmul(info: KernelInfo, compute: Any) -> MakeWriter:
     """GEMM of 8-bit matrices, in 32 bits or as float32."""
     if info.op_type == "MatMulInteger":
-        return matmul_integer_writer(info, copied(compute))
-    return lambda _inputs, _outputs: copied(compute)
+        return matmul_integer_writer(info, copying_writer(compute))
+    return lambda _inputs, _outputs: copying_writer(compute)
 
 
-@made_by("MatMulInteger")
-@made_by("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+@kernel_maker("MatMulInteger")
+@kernel_maker("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
 def integer_matmul_kernel(info: KernelInfo, kernel: Any, _make_writer: MakeWriter) -> Any:
     """The kernel with a constant B, where there is one for the node."""
     from .matmul.constant_b import kernel_for
@@ -173,9 +174,9 @@ class _RangeWriter:
         else:
             self._otherwise(*arrays)
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None for other layouts."""
-        return self._tasks.fixed(*arrays) if _are_alike(*arrays[:2]) else None
+        return self._tasks.bind_arrays(*arrays) if _are_alike(*arrays[:2]) else None
 
 
 def _are_alike(x: HostArray, out: HostArray) -> bool:
@@ -186,10 +187,10 @@ def _are_alike(x: HostArray, out: HostArray) -> bool:
 @bindable("ConvInteger")
 def conv_integer(_info: KernelInfo, compute: Any) -> MakeWriter:
     """Convolution of integers, in 32 bits."""
-    return lambda _inputs, _outputs: copied(compute)
+    return lambda _inputs, _outputs: copying_writer(compute)
 
 
-@made_by("ConvInteger")
+@kernel_maker("ConvInteger")
 def conv_integer_kernel(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Any:
     """The kernel with a constant weight, where there is one for the node."""
     from .conv.integer import kernel_for

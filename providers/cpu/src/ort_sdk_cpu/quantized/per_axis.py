@@ -10,8 +10,8 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.jit.arguments import Operand, TaskArguments
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, copied
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 
 from .arguments.linear import MODULE, DequantizePerAxis, QuantizePerAxis
 from .parameters import BYTES, WORDS, limits, sign_bit
@@ -34,9 +34,9 @@ def quantized_rows(info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         if x.dtype != _FLOAT or not is_plain or out.dtype not in names:
-            return copied(compute)
+            return copying_writer(compute)
         words = QuantizePerAxis, (sign_bit(out), *limits(out))
-        return _writer(info, names[out.dtype], (*inputs, out), out.dtype, words, copied(compute))
+        return _writer(info, names[out.dtype], (*inputs, out), out.dtype, words, copying_writer(compute))
 
     return make
 
@@ -49,9 +49,9 @@ def dequantized_rows(info: KernelInfo, compute: Any) -> MakeWriter:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> Writer:
         x, out = inputs[0], outputs[0]
         if out.dtype != _FLOAT or x.dtype not in names:
-            return copied(compute)
+            return copying_writer(compute)
         sign = 0 if x.dtype == _SUMS else sign_bit(x)
-        return _writer(info, names[x.dtype], (*inputs, out), x.dtype, (DequantizePerAxis, (sign,)), copied(compute))
+        return _writer(info, names[x.dtype], (*inputs, out), x.dtype, (DequantizePerAxis, (sign,)), copying_writer(compute))
 
     return make
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ort_sdk.api import HostArray
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import Writer
 
 from .arguments.reduce import MODULE, Reduce
 from .select import ReduceAlgorithm, ReduceLayout, ReduceOp, ReduceProblem, select_reduce
@@ -85,10 +85,10 @@ class ReductionCall:
         self._point(*arrays)
         self._call.run()
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         self._point(*arrays)
-        return self._call.kept(*arrays)
+        return self._call.bound_call(*arrays)
 
     def _point(self, x: HostArray, out: HostArray) -> None:
         self._call.point(Reduce.x, x)
@@ -107,7 +107,7 @@ class _ReductionWriter:
         else:
             self._otherwise(*arrays)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None for other layouts."""
         x, out = arrays[0], arrays[-1]
-        return self._call.fixed(x, out) if (x.strides, out.strides) == self._strides else None
+        return self._call.bind_arrays(x, out) if (x.strides, out.strides) == self._strides else None

@@ -11,12 +11,13 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.axes import normalized_axes
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.bindable import bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
 from ort_sdk_cpu.memory.strides import memory_order
-from ort_sdk_cpu.memory.workspace import Scratch, scratch_of
+from ort_sdk_cpu.memory.workspace import Workspace, workspace_of
 from ort_sdk_cpu.movement.embedding_bag import MODES, BagReduction
 
 from .arguments.arg_max import MODULE as ARG_MAX
@@ -70,13 +71,13 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
     if element_type is TensorElementType.BOOL or (reduction.floats_only and kind != "f"):
         return None
     given, keepdims = info.attribute("axes", None), bool(info.attribute("keepdims", 1))
-    noop, scratch = bool(info.attribute("noop_with_empty_axes", 0)), scratch_of(info)
+    noop, workspace = bool(info.attribute("noop_with_empty_axes", 0)), workspace_of(info)
 
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[ReduceAlgorithm, Writer]:
         x, axes_input = (*inputs, None)[:2]
         axes = given if axes_input is None else axes_input.tolist()
         if x.size == 0 or x.ndim == 0 or (not axes and noop):
-            return ReduceAlgorithm.NUMPY, copied(compute)
+            return ReduceAlgorithm.NUMPY, copying_writer(compute)
         over = normalized_axes(axes or range(x.ndim), x.ndim, info)
         problem = _problem(reduction, x, over, outputs[0])
         algorithm, layout = select_reduce(problem)
@@ -84,7 +85,7 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
             return algorithm, CopyWriter(lambda *arrays: [(arrays[-1], arrays[0].reshape(arrays[-1].shape))])
         otherwise = select_numpy(problem)
         by_numpy = _by_slices if otherwise is ReduceAlgorithm.SLICES else _by_numpy
-        written = _finished(by_numpy(reduction, x, over, keepdims=keepdims, scratch=scratch), reduction, problem.count)
+        written = _finished(by_numpy(reduction, x, over, keepdims=keepdims, workspace=workspace), reduction, problem.count)
         task = None if layout is None else _as_task(reduction, problem.count)
         writer = None if layout is None or task is None else reduction_writer(task, layout, x, outputs[0], written)
         return (otherwise, written) if writer is None else (algorithm, writer)
@@ -92,7 +93,7 @@ def reduce(info: KernelInfo, compute: Any) -> MakeWriter | None:
     return SelectingMaker(make)
 
 
-@made_by(*MODES)
+@kernel_maker(*MODES)
 def reducing(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BagReduction:
     """The kernel, which in a program takes in the Gather of the rows that it reduces."""
     return BagReduction(info, kernel, make_writer)
@@ -109,7 +110,7 @@ def arg(info: KernelInfo, compute: Any) -> MakeWriter | None:
     def make(inputs: Sequence[Any], outputs: Sequence[HostArray]) -> tuple[ArgMaxAlgorithm, Writer]:
         x = inputs[0]
         if not x.ndim or not x.size:
-            return ArgMaxAlgorithm.NUMPY, copied(compute)
+            return ArgMaxAlgorithm.NUMPY, copying_writer(compute)
         writer = _ArgMaxWriter(find, axis, keepdims=keepdims)
         return writer.algorithm(x, outputs[0]), writer
 
@@ -134,7 +135,7 @@ class _ArgMaxWriter:
         call.point(ArgMax.out, out)
         call.run()
 
-    def fixed(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
+    def bind_arrays(self, x: HostArray, out: HostArray) -> Callable[[], Any] | None:
         """The task on arrays that stay; None where it is not the one to do it."""
         sizes = self._sizes(x, out)
         if sizes is None:
@@ -142,7 +143,7 @@ class _ArgMaxWriter:
         call = self._call(sizes)
         call.point(ArgMax.x, x)
         call.point(ArgMax.out, out)
-        return call.kept(x, out)
+        return call.bound_call(x, out)
 
     def algorithm(self, x: HostArray, out: HostArray) -> ArgMaxAlgorithm:
         """The algorithm for such arrays."""
@@ -207,28 +208,28 @@ _Run = Callable[[HostArray, HostArray], None]
 """Reduces the first array into the second."""
 
 
-def _workspace_like(array: HostArray, scratch: Scratch) -> HostArray:
+def _workspace_like(array: HostArray, workspace: Workspace) -> HostArray:
     """Workspace of an array's shape, type and memory order."""
     if array.flags.c_contiguous:
-        return scratch.array("reduced", array.shape, array.dtype)
+        return workspace.array("reduced", array.shape, array.dtype)
     order = memory_order(array)
-    return scratch.array("reduced", tuple(array.shape[axis] for axis in order), array.dtype).transpose(np.argsort(order))
+    return workspace.array("reduced", tuple(array.shape[axis] for axis in order), array.dtype).transpose(np.argsort(order))
 
 
-def _by_numpy(reduction: _Reduction, _x: HostArray, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+def _by_numpy(reduction: _Reduction, _x: HostArray, axes: tuple[int, ...], *, keepdims: bool, workspace: Workspace) -> _Run:
     combine, before = reduction.combine.reduce, reduction.before
     if before is None:
         return lambda x, out: combine(x, axis=axes, out=out, keepdims=keepdims)
 
     def run(x: HostArray, out: HostArray) -> None:
-        elements = _workspace_like(x, scratch)
+        elements = _workspace_like(x, workspace)
         before(x, elements)
         combine(elements, axis=axes, out=out, keepdims=keepdims)
 
     return run
 
 
-def _by_slices(reduction: _Reduction, x: HostArray, axes: tuple[int, ...], *, keepdims: bool, scratch: Scratch) -> _Run:
+def _by_slices(reduction: _Reduction, x: HostArray, axes: tuple[int, ...], *, keepdims: bool, workspace: Workspace) -> _Run:
     """A pass over the output for each element along one axis."""
     before_axis: tuple[Any, ...] = (slice(None),) * axes[0]
     slices: list[Any] = [(*before_axis, position) for position in range(x.shape[axes[0]])]
@@ -242,7 +243,7 @@ def _by_slices(reduction: _Reduction, x: HostArray, axes: tuple[int, ...], *, ke
             for slice_ in slices[2:]:
                 combine(result, x[slice_], out=result)
             return
-        other = _workspace_like(result, scratch)
+        other = _workspace_like(result, workspace)
         before(x[slices[0]], result)
         for slice_ in slices[1:]:
             before(x[slice_], other)

@@ -10,7 +10,7 @@ import functools
 import math
 
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.memory.strides import Loops
+from ort_sdk_cpu.memory.strides import LoopNest
 
 __all__ = [
     "ArgMaxAlgorithm",
@@ -162,11 +162,11 @@ def _layout(problem: ReduceProblem) -> ReduceLayout | None:
         return None
     in_out = [axis for axis in range(rank) if len(out_strides) == rank or axis not in problem.axes]
     position = {axis: index for index, axis in enumerate(in_out)}
-    outer = Loops.over(
+    outer = LoopNest.over(
         [shape[axis] for axis in kept],
         [[strides[axis] for axis in kept], [out_strides[position[axis]] for axis in kept]],
     )
-    inner = Loops.over([shape[axis] for axis in reduced], [[strides[axis] for axis in reduced]])
+    inner = LoopNest.over([shape[axis] for axis in reduced], [[strides[axis] for axis in reduced]])
     if any(size != 1 for size in (*outer.sizes[:-KEPT_AXES], *inner.sizes[:-REDUCED_AXES])):
         return None
     x_strides, result_strides = (own[-KEPT_AXES:] for own in outer.strides)

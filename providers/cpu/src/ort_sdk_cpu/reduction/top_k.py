@@ -10,9 +10,10 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.jit.arguments import Operand
-from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.kernel.bindable import BindableKernel, DirectBindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.selecting import SelectingMaker, Selection, selecting_call
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, is_worth_a_task, threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.top_k import MODULE, TopK
@@ -95,7 +96,7 @@ class _TopKWriter(TaskWriter):
         super().__call__(np.ascontiguousarray(arrays[0]), *arrays[1:])
 
 
-@made_by("TopK")
+@kernel_maker("TopK")
 def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The kernel over the task, for arrays of any shape."""
     node: _TopKNode = make_writer.node  # type: ignore[attr-defined]
@@ -117,4 +118,4 @@ def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> Bi
         task_function(MODULE, NAME)(threads, TopK.of_words((x, values, indices, workspace, *arguments)))
         return values, indices
 
-    return DirectlyBindable(kernel, make_writer, selecting_call(call))
+    return DirectBindableKernel(kernel, make_writer, selecting_call(call))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import KernelInfo
-from ort_sdk_cpu.kernel.bound import MakeWriter
 from ort_sdk_cpu.kernel.eager_tasks import eager_call
+from ort_sdk_cpu.kernel.writer import MakeWriter
 
 __all__ = ["directions_of", "layer_call"]
 

@@ -12,7 +12,7 @@ from ort_sdk.api import HostArray
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.layer import MODULE, THREAD_BYTES, FloatLayer, Gru, GruResetFirst, Layer, Lstm, Rnn
@@ -41,7 +41,7 @@ class _Working:
     """Workspace of a task: its own if that is small, so that calls can be bound once; else that of all of a session's kernels."""
 
     def __init__(
-        self, sizes: LayerSizes, scratch: Scratch, threads: int, prefix: str, more: Mapping[str, tuple[int, ...]]
+        self, sizes: LayerSizes, workspace: Workspace, threads: int, prefix: str, more: Mapping[str, tuple[int, ...]]
     ) -> None:
         shapes = {
             "gates": (sizes.steps * sizes.batch, sizes.gates * sizes.hidden),
@@ -53,7 +53,7 @@ class _Working:
         }
         is_small = sum(map(math.prod, shapes.values())) * _FLOAT_BYTES <= _SMALL_BYTES
         self._own = {name: np.empty(shape, _FLOAT) for name, shape in shapes.items()} if is_small else None
-        self._shapes, self._scratch, self._prefix = shapes, scratch, prefix
+        self._shapes, self._workspace, self._prefix = shapes, workspace, prefix
 
     @property
     def is_own(self) -> bool:
@@ -64,7 +64,7 @@ class _Working:
         """Memory with any contents."""
         if self._own is not None:
             return self._own[name]
-        return self._scratch.array(f"{self._prefix}{name}", self._shapes[name], _FLOAT)
+        return self._workspace.array(f"{self._prefix}{name}", self._shapes[name], _FLOAT)
 
 
 class RecurrentTask:
@@ -73,7 +73,7 @@ class RecurrentTask:
     Args:
         name: ``lstm``, ``gru`` (which resets after the product), ``gru_reset_first``, ``rnn`` or ``rnn_relu``.
         sizes: of everything.
-        scratch: workspace.
+        workspace: the workspace.
         reverse: last step first.
         activations: described, as ``activations`` does; None for the operator's own.
         is_int24: whether recurrent weights have 24 bits.
@@ -83,7 +83,7 @@ class RecurrentTask:
         self,
         name: str,
         sizes: LayerSizes,
-        scratch: Scratch,
+        workspace: Workspace,
         *,
         reverse: bool,
         activations: HostArray | None = None,
@@ -99,7 +99,7 @@ class RecurrentTask:
         threads = libraries.thread_count() if is_team else 1
         # Directions that run at the same time have a workspace each.
         prefix = "backwards " if reverse and sizes.are_concurrent else ""
-        self._working = _Working(sizes, scratch, threads, prefix, self._more_memory(threads))
+        self._working = _Working(sizes, workspace, threads, prefix, self._more_memory(threads))
         module, kind = self._task(name, is_int24=is_int24)
         numbers = {"steps": sizes.steps, "hidden": sizes.hidden, "batch": sizes.batch, "inputs": sizes.inputs}
         arguments = kind.of_sizes(**numbers, gates_stride=self._sign * step, **self._more_numbers())
@@ -108,20 +108,20 @@ class RecurrentTask:
         if activations is not None:
             self.call.point(FloatLayer.activations, activations)
         self._zeros = np.zeros((sizes.batch, sizes.hidden), _FLOAT)
-        self._product = self._input_product(scratch)
+        self._product = self._input_product(workspace)
 
     @property
     def is_concurrent(self) -> bool:
         """Whether the task may run at the same time as that of the other direction."""
         return self._sizes.are_concurrent
 
-    def _input_product(self, scratch: Scratch) -> GemmCall | None:
+    def _input_product(self, workspace: Workspace) -> GemmCall | None:
         """The GEMM of inputs and their weights before the task; None if the task does it."""
         sizes = self._sizes
         if sizes.multiplies_inputs:
             return None
         product = GemmProblem(sizes.steps * sizes.batch, sizes.inputs, sizes.gates * sizes.hidden, trans_b=True)
-        return GemmCall(product, scratch)
+        return GemmCall(product, workspace)
 
     def _more_memory(self, _threads: int) -> Mapping[str, tuple[int, ...]]:
         """Further workspace, float32, by name."""
@@ -161,7 +161,7 @@ class RecurrentTask:
         self._point(x, before, after, last, lengths)
         if self._product is None or self._weights is None:
             return []
-        return [self._product.fixed(x, self._weights.w, None, self._working.array("gates"))]
+        return [self._product.bind_arrays(x, self._weights.w, None, self._working.array("gates"))]
 
     def run(
         self, x: HostArray, before: Sequence[Any], after: HostArray | None, last: Sequence[Any], lengths: HostArray | None = None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.memory.workspace import Workspace
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 __all__ = ["BACKWARDS", "stepwise"]
 
@@ -52,7 +52,7 @@ class _Cell:
 class _Lstm(_Cell):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
         inputs, output, forget, candidate = self.parts
-        matrix_product(before, weight, self.sums)
+        blas_matmul(before, weight, self.sums)
         np.add(self.sums, gates, self.sums)
         _sigmoid(self.sums[:, : 3 * self.hidden.shape[1]])
         np.tanh(candidate, candidate)
@@ -69,7 +69,7 @@ class _GruResetAfter(_Cell):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, bias: HostArray | None, after: HostArray) -> None:
         update, reset, candidate = self.parts
         both = 2 * self.hidden.shape[1]
-        matrix_product(before, weight, self.sums)
+        blas_matmul(before, weight, self.sums)
         if bias is not None:
             np.add(self.sums, bias, self.sums)
         np.add(self.sums[:, :both], gates[:, :both], self.sums[:, :both])
@@ -89,11 +89,11 @@ class _GruResetFirst(_GruResetAfter):
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
         update, reset, candidate = self.parts
         both = 2 * self.hidden.shape[1]
-        matrix_product(before, weight[:, :both], self.sums[:, :both])
+        blas_matmul(before, weight[:, :both], self.sums[:, :both])
         np.add(self.sums[:, :both], gates[:, :both], self.sums[:, :both])
         _sigmoid(self.sums[:, :both])
         np.multiply(reset, before, self.work)
-        matrix_product(self.work, weight[:, both:], candidate)
+        blas_matmul(self.work, weight[:, both:], candidate)
         np.add(candidate, gates[:, both:], candidate)
         self._mix(update, candidate, before, after)
 
@@ -102,7 +102,7 @@ class _Rnn(_Cell):
     gates = 1
 
     def step(self, gates: HostArray, before: HostArray, weight: HostArray, _bias: HostArray | None, after: HostArray) -> None:
-        matrix_product(before, weight, self.sums)
+        blas_matmul(before, weight, self.sums)
         np.add(self.sums, gates, self.sums)
         self._activate(self.sums, after)
 
@@ -118,7 +118,7 @@ class _RnnRelu(_Rnn):
 _CELLS = {"lstm": _Lstm, "gru": _GruResetAfter, "gru_reset_first": _GruResetFirst, "rnn": _Rnn, "rnn_relu": _RnnRelu}
 
 
-def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scratch: Scratch) -> Callable[..., None]:
+def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, workspace: Workspace) -> Callable[..., None]:
     """``write(number of inputs, *inputs, *outputs)``.
 
     Args:
@@ -126,7 +126,7 @@ def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scra
         shape: (batch, hidden).
         dtype: floating-point type.
         direction: of the node.
-        scratch: workspace.
+        workspace: the workspace.
     """
     cell, folded = _CELLS[name](shape, dtype), name != "gru"
 
@@ -136,7 +136,7 @@ def stepwise(name: str, shape: tuple[int, int], dtype: Any, direction: str, scra
         outside = _outside(lengths, x)
         for index, reverse in enumerate(BACKWARDS[direction]):
             bias, rows = None if b is None else b[index], w.shape[1]
-            gates = _input_gates(x, w[index], bias, scratch, folded=folded)
+            gates = _input_gates(x, w[index], bias, workspace, folded=folded)
             _start(cell, initial_h, initial_c, index)
             recurrent = (r[index].T, None if bias is None else bias[rows:])
             steps = None if sequence is None else sequence[:, index]
@@ -161,15 +161,15 @@ def _input_gates(
     x: HostArray,
     weight: HostArray,
     bias: HostArray | None,
-    scratch: Scratch,
+    workspace: Workspace,
     *,
     folded: bool,
 ) -> HostArray:
     """Products of inputs with their weights, (time, batch, gates * hidden), in the workspace."""
     time, batch, size = x.shape
     rows = weight.shape[0]
-    gates = scratch.array("gates", (time * batch, rows), x.dtype)
-    matrix_product(x.reshape(time * batch, size), weight.T, gates)
+    gates = workspace.array("gates", (time * batch, rows), x.dtype)
+    blas_matmul(x.reshape(time * batch, size), weight.T, gates)
     if bias is not None:
         np.add(gates, bias[:rows] + bias[rows:] if folded else bias[:rows], gates)
     return gates.reshape(time, batch, rows)

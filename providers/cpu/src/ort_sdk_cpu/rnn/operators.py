@@ -12,12 +12,13 @@ import numpy as np
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
 from ort_sdk_cpu.attention.arguments.lengths import MODULE as LENGTHS
 from ort_sdk_cpu.attention.arguments.lengths import LengthCheck
-from ort_sdk_cpu.jit.native_call import in_turn
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
+from ort_sdk_cpu.jit.native_call import in_sequence
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import CopyWriter
-from ort_sdk_cpu.kernel.eager import eager_calls_in
+from ort_sdk_cpu.kernel.eager import declare_eager_calls
 from ort_sdk_cpu.kernel.task_writer import are_floats
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .activations import described_activations
@@ -27,14 +28,14 @@ from .packing import BIAS, RECURRENT, WEIGHT, DirectionWeights, LayerWeights
 from .select import MIN_WORK, LayerSizes, RecurrentAlgorithm, RecurrentProblem, select
 
 if TYPE_CHECKING:
-    from ort_sdk_cpu.jit.independent_tasks import TasksApart
+    from ort_sdk_cpu.jit.independent_tasks import IndependentTasks
 
     from .launch import RecurrentTask
     from .quantized_launch import QuantizedWeights
 
 __all__ = ["LayerTasks", "are_lengths", "computed_layer", "is_plain", "lstm"]
 
-eager_calls_in("rnn.eager", "GRU", "LSTM", "RNN")
+declare_eager_calls("rnn.eager", "GRU", "LSTM", "RNN")
 
 _SEQUENCE_LENS, _STATES, _PEEPHOLES = 4, slice(5, 7), 7
 
@@ -70,7 +71,7 @@ def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> M
     return _LayerWriters(info, name, compute, activations)
 
 
-@made_by("LSTM", "GRU", "RNN")
+@kernel_maker("LSTM", "GRU", "RNN")
 def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The node with large constant weights, which the host packs; None for others."""
     if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
@@ -107,7 +108,7 @@ class _LayerWriters:
     def __init__(self, info: KernelInfo, name: str, compute: Any, activations: HostArray | None = None) -> None:
         self._activations, self._compute = activations, compute
         self.weights = LayerWeights(info, name)
-        self._name, self._direction, self._scratch = name, info.attribute("direction", "forward"), scratch_of(info)
+        self._name, self._direction, self._workspace = name, info.attribute("direction", "forward"), workspace_of(info)
         self.algorithm: str | None = None
         """Of the writer made last."""
 
@@ -120,7 +121,7 @@ class _LayerWriters:
             return computed_layer(len(inputs), self._computed)
         x = inputs[0]
         if self.algorithm == RecurrentAlgorithm.NUMPY_STEPS:
-            write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._scratch)
+            write = stepwise(self._name, (x.shape[1], shape[-1]), x.dtype, self._direction, self._workspace)
             return functools.partial(self._write_stepwise, write, len(inputs))
         tasks = self._tasks(x, shape, is_int24=problem.is_int24)
         return LayerTasks(tasks, len(inputs), self.weights, self._computed)
@@ -154,7 +155,7 @@ class _LayerWriters:
         sizes = LayerSizes(steps, batch, size, hidden, rows // hidden, len(backwards))
         activations = [None] * len(backwards) if self._activations is None else self._activations
         return [
-            RecurrentTask(self._name, sizes, self._scratch, reverse=reverse, activations=each, is_int24=is_int24)
+            RecurrentTask(self._name, sizes, self._workspace, reverse=reverse, activations=each, is_int24=is_int24)
             for reverse, each in zip(backwards, activations, strict=True)
         ]
 
@@ -191,9 +192,9 @@ def _are_for_tasks(inputs: Sequence[Any]) -> bool:
 
 
 def _is_loaded(name: str) -> bool:
-    from ort_sdk_cpu.jit.task import is_at_hand
+    from ort_sdk_cpu.jit.task_code import is_compiled
 
-    return is_at_hand(MODULE, name)
+    return is_compiled(MODULE, name)
 
 
 class LayerTasks:
@@ -229,7 +230,7 @@ class LayerTasks:
         if self._concurrent is not None:
             self._concurrent.run()
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if a task is not all it takes."""
         if not self._weights.are_constant:
             return None  # Each run makes panels of its own.
@@ -244,10 +245,10 @@ class LayerTasks:
             )
             if found is None:
                 return None
-            calls += found if self._concurrent is not None else [*found, task.call.kept()]
-        calls += [] if self._concurrent is None else [self._concurrent.kept()]
-        call = in_turn(calls)
-        call.kept = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
+            calls += found if self._concurrent is not None else [*found, task.call.bound_call()]
+        calls += [] if self._concurrent is None else [self._concurrent.bound_call()]
+        call = in_sequence(calls)
+        call.keeps_alive = (self, x, lengths, *before, p, after, *last)  # type: ignore[attr-defined]
         return call
 
     def _checks(self, lengths: HostArray | None, arrays: Sequence[Any]) -> list[Callable[[], Any]]:
@@ -257,7 +258,7 @@ class LayerTasks:
         from ort_sdk_cpu.jit.task import TaskCall
 
         check = TaskCall(LENGTHS, "check_lengths", LengthCheck(0, lengths, lengths.size, len(arrays[0])))
-        return [check.checked(functools.partial(self._compute, *arrays[: self._given]), lengths)]
+        return [check.checked_call(functools.partial(self._compute, *arrays[: self._given]), lengths)]
 
     def _peepholes(self, arrays: Sequence[Any]) -> HostArray | None:
         return arrays[_PEEPHOLES] if self._given > _PEEPHOLES else None
@@ -280,13 +281,13 @@ class LayerTasks:
         return x, lengths, before, sequence, last
 
 
-def _concurrent(tasks: Sequence[RecurrentTask]) -> TasksApart | None:
+def _concurrent(tasks: Sequence[RecurrentTask]) -> IndependentTasks | None:
     """Both directions at the same time; None where each has the whole team, or it would not pay."""
     if not all(task.is_concurrent for task in tasks):
         return None
-    from ort_sdk_cpu.jit.independent_tasks import TasksApart
+    from ort_sdk_cpu.jit.independent_tasks import IndependentTasks
 
-    return TasksApart([task.call for task in tasks])
+    return IndependentTasks([task.call for task in tasks])
 
 
 def _contiguous(array: Any, copied: list[Callable[[], Any]]) -> Any:
@@ -294,7 +295,7 @@ def _contiguous(array: Any, copied: list[Callable[[], Any]]) -> Any:
     if array is None or array.flags.c_contiguous:
         return array
     copy = np.empty(array.shape, array.dtype)
-    copied.append(CopyWriter(lambda source, target: [(target, source)]).fixed(array, copy))
+    copied.append(CopyWriter(lambda source, target: [(target, source)]).bind_arrays(array, copy))
     return copy
 
 

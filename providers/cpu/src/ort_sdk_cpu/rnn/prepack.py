@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk.api import NOT_PACKED, TENSOR_BYTES, NotPacked, PrePackedWeights, Tensor
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter
+from ort_sdk_cpu.kernel.bindable import BindableKernel
+from ort_sdk_cpu.kernel.writer import MakeWriter
 
 from .packing import RECURRENT, WEIGHT, LayerWeights
 

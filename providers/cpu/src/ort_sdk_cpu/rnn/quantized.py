@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.bindable import BindableKernel, DirectBindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .eager import directions_of, layer_call
@@ -65,10 +66,10 @@ class _Writers:
         return write
 
 
-@made_by("DynamicQuantizeLSTM", domain=MICROSOFT)
+@kernel_maker("DynamicQuantizeLSTM", domain=MICROSOFT)
 def direct_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel:
     """The layer, in runs without a program as in those with one."""
-    return DirectlyBindable(kernel, make_writer, layer_call(info, make_writer, functools.partial(_states, info)))
+    return DirectBindableKernel(kernel, make_writer, layer_call(info, make_writer, functools.partial(_states, info)))
 
 
 def _states(info: KernelInfo, inputs: Sequence[Any]) -> tuple[int, int, int] | None:
@@ -98,7 +99,7 @@ class _Quantized:
     algorithm = RecurrentAlgorithm.PANELS_INT8
 
     def __init__(self, info: KernelInfo, weights: QuantizedWeights) -> None:
-        self._weights, self._scratch = weights, scratch_of(info)
+        self._weights, self._workspace = weights, workspace_of(info)
         self._backwards = BACKWARDS[info.attribute("direction", "forward")]
 
     def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray], compute: Any) -> Writer:
@@ -106,7 +107,7 @@ class _Quantized:
 
         (steps, batch, size), hidden = inputs[0].shape, inputs[_R].shape[1]
         sizes = LayerSizes(steps, batch, size, hidden, _GATES, len(self._backwards), is_quantized=True)
-        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, self._scratch, reverse=reverse) for reverse in self._backwards]
+        tasks = [QuantizedRecurrentTask("lstm_quantized", sizes, self._workspace, reverse=reverse) for reverse in self._backwards]
         return LayerTasks(tasks, len(inputs), self._weights, compute)
 
 

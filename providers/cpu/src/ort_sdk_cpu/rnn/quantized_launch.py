@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
 from ort_sdk_cpu.gemm.plan import GemmCall
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 from .arguments.layer import Layer
 from .arguments.layer_int8 import MODULE, QuantizedLstm
@@ -100,7 +100,7 @@ def _row_bytes(size: int) -> int:
 class QuantizedRecurrentTask(RecurrentTask):
     """One direction of a layer. For one thread at a time. Arguments as for ``RecurrentTask``."""
 
-    def _input_product(self, _scratch: Scratch) -> GemmCall | None:
+    def _input_product(self, _workspace: Workspace) -> GemmCall | None:
         return None
 
     def _more_memory(self, threads: int) -> Mapping[str, tuple[int, ...]]:

@@ -21,18 +21,18 @@ __all__ = [
     "ROW_BYTES",
     "SUMS",
     "TILE_BYTES",
+    "TILE_K_GROUPS",
     "TILE_ROWS",
-    "TILE_STEPS",
-    "configure",
+    "configure_tiles",
     "emit_load_tile",
     "emit_multiply_tiles",
     "emit_store_tile",
     "emit_zero_tile",
-    "release",
+    "release_tiles",
 ]
 
 TILE_ROWS = 16
-TILE_STEPS = 16
+TILE_K_GROUPS = 16
 """Groups of 4 bytes along K in a row of a left operand."""
 ROW_BYTES = 64
 TILE_BYTES = TILE_ROWS * ROW_BYTES
@@ -44,7 +44,7 @@ _LEFT_LANE = 6
 
 
 @operation(types.none, types.intp, types.intp, types.intp, types.intp)
-def configure(builder: Any, address: Any, first: Any, second: Any, groups: Any) -> None:
+def configure_tiles(builder: Any, address: Any, first: Any, second: Any, groups: Any) -> None:
     """Set the tiles' sizes (ldtilecfg), which sets the tiles to 0.
 
     Args:
@@ -64,7 +64,7 @@ def configure(builder: Any, address: Any, first: Any, second: Any, groups: Any) 
 
 
 @operation(types.none)
-def release(builder: Any) -> None:
+def release_tiles(builder: Any) -> None:
     """Release the tiles (tilerelease): a context switch of a thread with tiles in use takes longer."""
     call(builder, "llvm.x86.tilerelease", ir.VoidType())
 

@@ -13,18 +13,18 @@ from .vector_types import F32, I32, LANES, VF32, VI32, call, f32x16, i32x16, lan
 __all__ = [
     "absolute",
     "add",
+    "any_different",
     "bit_and",
     "bit_xor",
-    "differ",
     "divide",
-    "first_lanes",
+    "floor_power_of_two",
     "fused_multiply_add",
+    "mask_lanes",
     "maximum",
     "maximum_i32",
     "maximum_or_nan",
     "minimum",
     "multiply",
-    "power_of_two",
     "reduce_add",
     "reduce_add_i32",
     "reduce_max",
@@ -143,7 +143,7 @@ def round_to_even(builder: Any, x: Any) -> Any:
 
 
 @operation(types.float32, types.float32)
-def power_of_two(builder: Any, x: Any) -> Any:
+def floor_power_of_two(builder: Any, x: Any) -> Any:
     """The largest power of two that is not above a positive x: 0 for denormal numbers, infinity for infinity and NaN."""
     return builder.bitcast(builder.and_(builder.bitcast(x, I32), ir.Constant(I32, 0x7F800000)), F32)
 
@@ -156,7 +156,7 @@ def scale_by_power_of_two(builder: Any, x: Any, exponent: Any) -> Any:
 
 
 @operation(f32x16, f32x16, types.intp)
-def first_lanes(builder: Any, x: Any, count: Any) -> Any:
+def mask_lanes(builder: Any, x: Any, count: Any) -> Any:
     """The first ``count`` lanes; zeros in the others."""
     return builder.select(emit_lane_mask(builder, count), x, ir.Constant(VF32, None))
 
@@ -180,7 +180,7 @@ def bit_xor(builder: Any, x: Any, y: Any) -> Any:
 
 
 @operation(types.intp, i32x16, i32x16)
-def differ(builder: Any, x: Any, y: Any) -> Any:
+def any_different(builder: Any, x: Any, y: Any) -> Any:
     """1 if any lanes of x and y differ, else 0."""
     bits = builder.bitcast(builder.icmp_unsigned("!=", x, y), ir.IntType(LANES))
     return builder.zext(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), ir.IntType(64))

@@ -7,30 +7,38 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .arithmetic import add, fused_multiply_add, multiply, reduce_add, zero_f32
 from .memory import (
     LAST_BYTE,
     broadcast_f32,
     emit_load,
-    emit_load_first,
+    emit_load_masked,
     load_f32,
-    load_f32_first,
-    prefetch_second,
+    load_f32_masked,
+    prefetch_l2,
     store_f32,
-    store_f32_first,
+    store_f32_masked,
     write_f32,
 )
 from .shuffles import transpose_rows
 from .vector_types import LANES, VF32, f32x16, operation
 
-__all__ = ["SPARE_BYTES", "columns_times_row", "load_f16", "load_f16_first", "rows_times_row", "widen_columns", "widen_rows"]
+__all__ = [
+    "PACKING_WORKSPACE_BYTES",
+    "gemv_f16",
+    "gemv_f16_transposed",
+    "load_f16",
+    "load_f16_masked",
+    "pack_panel_f16",
+    "pack_panel_f16_transposed",
+]
 
-SPARE_BYTES = 2048
-"""Bytes of workspace of ``widen_rows``: a block of 16x16 float32, and its transpose."""
+PACKING_WORKSPACE_BYTES = 2048
+"""Bytes of workspace of ``pack_panel_f16_transposed``: a block of 16x16 float32, and its transpose."""
 _BLOCK_COLUMNS = 4096
-"""Columns of ``columns_times_row`` per block: their sums take 16 KiB, which stay in L1."""
+"""Columns of ``gemv_f16`` per block: their sums take 16 KiB, which stay in L1."""
 _HALVES, _WORDS = ir.VectorType(ir.HalfType(), LANES), ir.VectorType(ir.IntType(16), LANES)
 
 
@@ -41,14 +49,14 @@ def load_f16(builder: Any, address: Any) -> Any:
 
 
 @operation(f32x16, types.intp, types.intp)
-def load_f16_first(builder: Any, address: Any, count: Any) -> Any:
+def load_f16_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 float16, converted to float32; zeros in the other lanes."""
-    words = emit_load_first(builder, address, count, _WORDS, "v16i16")
+    words = emit_load_masked(builder, address, count, _WORDS, "v16i16")
     return builder.fpext(builder.bitcast(words, _HALVES), VF32)
 
 
-@inner
-def widen_columns(b: int, b_row: int, k: int, left: int, panel: int, width: int) -> None:
+@inline
+def pack_panel_f16(b: int, b_row: int, k: int, left: int, panel: int, width: int) -> None:
     """Pack columns of a float16 matrix (k, n) into a float32 panel, and prefetch those of the next panel.
 
     Args:
@@ -61,16 +69,16 @@ def widen_columns(b: int, b_row: int, k: int, left: int, panel: int, width: int)
     """
     for row in range(k):
         source, target = b + row * b_row, panel + row * width * 4
-        prefetch_second(source + 4 * width + LAST_BYTE)
+        prefetch_l2(source + 4 * width + LAST_BYTE)
         for column in range(0, width, 16):
             if left - column >= 16:
                 store_f32(target + column * 4, load_f16(source + column * 2))
             else:
-                store_f32(target + column * 4, load_f16_first(source + column * 2, left - column))
+                store_f32(target + column * 4, load_f16_masked(source + column * 2, left - column))
 
 
-@inner
-def widen_rows(b: int, b_row: int, k: int, left: int, panel: int, width: int, spare: int) -> None:
+@inline
+def pack_panel_f16_transposed(b: int, b_row: int, k: int, left: int, panel: int, width: int, spare: int) -> None:
     """Pack rows of a float16 matrix (n, k) as columns of a float32 panel, and prefetch those of the next panel.
 
     Args:
@@ -80,31 +88,31 @@ def widen_rows(b: int, b_row: int, k: int, left: int, panel: int, width: int, sp
         left: rows from the first one on; missing ones are undefined in the panel.
         panel: address of the panel (k, width).
         width: columns of the panel, a multiple of 16.
-        spare: address of ``SPARE_BYTES`` bytes of workspace.
+        spare: address of ``PACKING_WORKSPACE_BYTES`` bytes of workspace.
     """
     for first in range(0, min(width, left), 16):
         count = min(16, left - first)
         for element in range(0, k, 16):
             for row in range(count):
                 source = b + (first + row) * b_row + element * 2
-                prefetch_second(source + width * b_row + LAST_BYTE)
-                store_f32(spare + row * 64, load_f16_first(source, k - element))
+                prefetch_l2(source + width * b_row + LAST_BYTE)
+                store_f32(spare + row * 64, load_f16_masked(source, k - element))
             transpose_rows(spare, 64, count, 16, spare + 1024)
             for index in range(min(16, k - element)):
                 store_f32(panel + ((element + index) * width + first) * 4, load_f32(spare + 1024 + index * 64))
 
 
-@inner
+@inline
 def _add_row(a: int, b: int, columns: int, c: int, is_first: int) -> None:
     """Add ``a`` times a row of ``columns`` float16 to the sums at ``c``; the first row is written there."""
     factor = broadcast_f32(a)
     for column in range(0, columns, 16):
         left = columns - column
-        found = multiply(factor, load_f16_first(b + column * 2, left))
-        store_f32_first(c + column * 4, found if is_first else add(found, load_f32_first(c + column * 4, left)), left)
+        found = multiply(factor, load_f16_masked(b + column * 2, left))
+        store_f32_masked(c + column * 4, found if is_first else add(found, load_f32_masked(c + column * 4, left)), left)
 
 
-@inner
+@inline
 def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: int) -> None:
     """Add eight elements of ``a`` times eight rows to the sums at ``c``, of the columns that fill vectors."""
     p, q, r, s = broadcast_f32(a), broadcast_f32(a + 4), broadcast_f32(a + 8), broadcast_f32(a + 12)
@@ -113,7 +121,7 @@ def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: 
         upper, lower, target = b + column * 2, b + 4 * b_row + column * 2, c + column * 4
         ahead = upper + 8 * b_row + LAST_BYTE
         for row in range(8):
-            prefetch_second(ahead + row * b_row)
+            prefetch_l2(ahead + row * b_row)
         x = multiply(p, load_f16(upper))
         y = multiply(t, load_f16(lower))
         x = fused_multiply_add(q, load_f16(upper + b_row), x)
@@ -125,8 +133,8 @@ def _add_eight_rows(a: int, b: int, b_row: int, columns: int, c: int, is_first: 
         store_f32(target, add(x, y) if is_first else add(load_f32(target), add(x, y)))
 
 
-@inner
-def columns_times_row(a: int, b: int, b_row: int, k: int, columns: int, c: int) -> None:
+@inline
+def gemv_f16(a: int, b: int, b_row: int, k: int, columns: int, c: int) -> None:
     """GEMV with a float16 matrix (k, columns), in blocks of columns whose sums stay in L1.
 
     Args:
@@ -156,8 +164,8 @@ def columns_times_row(a: int, b: int, b_row: int, k: int, columns: int, c: int) 
             _add_row(a + index * 4, block + index * b_row, count, target, int(index == 0))
 
 
-@inner
-def rows_times_row(a: int, b: int, b_row: int, k: int, rows: int, c: int) -> None:
+@inline
+def gemv_f16_transposed(a: int, b: int, b_row: int, k: int, rows: int, c: int) -> None:
     """GEMV with the transpose of a float16 matrix (rows, k): the dot products of a vector with its rows.
 
     Args:
@@ -176,5 +184,5 @@ def rows_times_row(a: int, b: int, b_row: int, k: int, rows: int, c: int) -> Non
             y = fused_multiply_add(load_f32(a + index * 4 + 64), load_f16(source + index * 2 + 32), y)
         for index in range(whole, k, 16):
             left = k - index
-            x = fused_multiply_add(load_f32_first(a + index * 4, left), load_f16_first(source + index * 2, left), x)
+            x = fused_multiply_add(load_f32_masked(a + index * 4, left), load_f16_masked(source + index * 2, left), x)
         write_f32(c + row * 4, reduce_add(add(x, y)))

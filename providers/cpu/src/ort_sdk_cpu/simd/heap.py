@@ -7,24 +7,24 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .memory import read_i64, write_i64
 from .vector_types import I32, call, operation
 
-__all__ = ["lowest_bit", "order_of", "rise", "sink"]
+__all__ = ["sift_down", "sift_up", "sort_key", "trailing_zeros"]
 
 _I64 = ir.IntType(64)
 
 
 @operation(types.intp, types.intp)
-def lowest_bit(builder: Any, bits: Any) -> Any:
+def trailing_zeros(builder: Any, bits: Any) -> Any:
     """Index of the lowest bit that is set, of a number that is not 0."""
     return call(builder, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 1))
 
 
 @operation(types.intp, types.float32)
-def order_of(builder: Any, value: Any) -> Any:
+def sort_key(builder: Any, value: Any) -> Any:
     """An integer that compares with others as the float32 does; NaN is below all numbers, and zeros of both signs are equal.
 
     Bit patterns of positive floats sort as integers; of negative ones all bits but the sign are flipped.
@@ -36,8 +36,8 @@ def order_of(builder: Any, value: Any) -> Any:
     return builder.sext(builder.select(is_number, found, ir.Constant(I32, -0x80000000)), _I64)
 
 
-@inner
-def sink(heap: int, count: int, hole: int, key: int) -> None:
+@inline
+def sift_down(heap: int, count: int, hole: int, key: int) -> None:
     """Put a key at a hole of a heap, or below it, so that the heap order holds.
 
     Args:
@@ -62,8 +62,8 @@ def sink(heap: int, count: int, hole: int, key: int) -> None:
     write_i64(heap + hole * 8, key)
 
 
-@inner
-def rise(heap: int, count: int, key: int) -> None:
+@inline
+def sift_up(heap: int, count: int, key: int) -> None:
     """Add a key to a heap of ``count`` keys at an address."""
     hole = count
     while hole:

@@ -10,22 +10,22 @@ from numba import types
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, has_vbmi, has_vnni, instruction_set
 
 from .ir_builder import constant
-from .memory import emit_load, emit_store, emit_store_first, splat
+from .memory import emit_load, emit_store, emit_store_masked, splat
 from .vector_types import I8, I32, LANES, VI32, call, i32x16, operation, pointer
 
 __all__ = [
     "BYTES",
     "I8X64",
-    "add_products_u8_i8",
     "broadcast_u8",
-    "emit_load_bytes_first",
-    "emit_products",
-    "emit_store_bytes_first",
-    "emit_store_part",
-    "load_bytes_first",
+    "dot_u8_i8",
+    "emit_dot_u8_i8",
+    "emit_load_bytes_masked",
+    "emit_store_bytes_masked",
+    "emit_store_prefix",
+    "load_bytes_masked",
     "lookup_bytes",
-    "store_bytes_first",
-    "store_i8_first",
+    "store_bytes_masked",
+    "store_i8_masked",
 ]
 
 BYTES = 64
@@ -45,22 +45,22 @@ def _mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", ir.Constant(_INDICES, list(range(BYTES))), counts)
 
 
-def emit_load_bytes_first(builder: Any, address: Any, count: Any) -> Any:
+def emit_load_bytes_masked(builder: Any, address: Any, count: Any) -> Any:
     """LLVM code of a load of the first ``count`` of 64 bytes; zeros in the others."""
     source, one = pointer(builder, address, I8X64), ir.Constant(I32, 1)
     return call(builder, "llvm.masked.load.v64i8.p0", I8X64, source, one, _mask(builder, count), ir.Constant(I8X64, None))
 
 
-def emit_store_bytes_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+def emit_store_bytes_masked(builder: Any, address: Any, value: Any, count: Any) -> None:
     """LLVM code of a store of the first ``count`` of 64 bytes; a plain store where all are written."""
     with builder.if_else(builder.icmp_signed(">=", count, constant(BYTES))) as (whole, part):
         with whole:
             emit_store(builder, address, value)
         with part:
-            emit_store_part(builder, address, value, count)
+            emit_store_prefix(builder, address, value, count)
 
 
-def emit_store_part(builder: Any, address: Any, value: Any, count: Any) -> None:
+def emit_store_prefix(builder: Any, address: Any, value: Any, count: Any) -> None:
     """LLVM code of a masked store of the first ``count`` bytes of a vector of at most 64."""
     lanes = ir.Constant(_INDICES, [min(lane, value.type.count) for lane in range(BYTES)])
     padded = builder.shuffle_vector(value, ir.Constant(value.type, None), lanes)
@@ -69,15 +69,15 @@ def emit_store_part(builder: Any, address: Any, value: Any, count: Any) -> None:
 
 
 @operation(i32x16, types.intp, types.intp)
-def load_bytes_first(builder: Any, address: Any, count: Any) -> Any:
+def load_bytes_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 64 bytes (none below 1, all above 64); zeros in the others."""
-    return builder.bitcast(emit_load_bytes_first(builder, address, count), VI32)
+    return builder.bitcast(emit_load_bytes_masked(builder, address, count), VI32)
 
 
 @operation(types.none, types.intp, i32x16, types.intp)
-def store_bytes_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+def store_bytes_masked(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` of 64 bytes."""
-    emit_store_bytes_first(builder, address, builder.bitcast(value, I8X64), count)
+    emit_store_bytes_masked(builder, address, builder.bitcast(value, I8X64), count)
 
 
 @operation(i32x16, types.intp)
@@ -87,14 +87,14 @@ def broadcast_u8(builder: Any, address: Any) -> Any:
 
 
 @operation(types.none, types.intp, i32x16, types.intp)
-def store_i8_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+def store_i8_masked(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the low byte of each of the first ``count`` lanes (all above 16)."""
     narrow = builder.trunc(value, ir.VectorType(I8, LANES))
     with builder.if_else(builder.icmp_signed(">=", count, constant(LANES))) as (whole, part):
         with whole:
             emit_store(builder, address, narrow)
         with part:
-            emit_store_first(builder, address, narrow, count, "v16i8")
+            emit_store_masked(builder, address, narrow, count, "v16i8")
 
 
 @operation(i32x16, types.intp, i32x16)
@@ -122,13 +122,13 @@ def _lookup_one_by_one(builder: Any, table: Any, index: Any) -> Any:
 
 
 @operation(i32x16, i32x16, i32x16, i32x16)
-def add_products_u8_i8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+def dot_u8_i8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     """Add to each int32 lane the dot product of its four bytes: uint8 of one vector, int8 of the other (VNNI's vpdpbusd)."""
-    return emit_products(builder, total, unsigned, signed)
+    return emit_dot_u8_i8(builder, total, unsigned, signed)
 
 
-def emit_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
-    """LLVM code of ``add_products_u8_i8``."""
+def emit_dot_u8_i8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """LLVM code of ``dot_u8_i8``."""
     if has_vnni():
         return call(builder, "llvm.x86.avx512.vpdpbusd.512", VI32, total, unsigned, signed)
     # Not vpmaddubsw, whose sums of two products saturate at 16 bits.

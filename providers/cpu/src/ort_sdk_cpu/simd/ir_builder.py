@@ -10,14 +10,14 @@ from llvmlite import ir
 from .vector_types import I8, I32, call, pointer
 
 __all__ = [
+    "advance",
     "constant",
-    "emit_choice",
+    "emit_fma",
+    "emit_fma_broadcast",
     "emit_if",
     "emit_loop",
-    "emit_multiply_add",
-    "emit_multiply_add_read",
     "emit_prefetch",
-    "moved",
+    "emit_switch",
     "opaque",
 ]
 
@@ -30,12 +30,12 @@ def constant(value: int) -> Any:
     return ir.Constant(ir.IntType(64), value)
 
 
-def moved(builder: Any, address: Any, count: int, stride: Any) -> Any:
+def advance(builder: Any, address: Any, count: int, stride: Any) -> Any:
     """LLVM code of ``address + count * stride``."""
     return address if not count else builder.add(address, builder.mul(stride, constant(count)))
 
 
-def emit_choice(builder: Any, value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
+def emit_switch(builder: Any, value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
     """LLVM code of a switch.
 
     Args:
@@ -109,12 +109,12 @@ def opaque(builder: Any, value: Any) -> Any:
     return builder.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", (value,), side_effect=False)
 
 
-def emit_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
+def emit_fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
     """LLVM code of x * y + z, contracted to one instruction, which rounds once, where the machine has it."""
     return builder.fadd(builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
 
 
-def emit_multiply_add_read(builder: Any, address: Any, offset: int, vector: Any, total: Any) -> Any:
+def emit_fma_broadcast(builder: Any, address: Any, offset: int, vector: Any, total: Any) -> Any:
     """LLVM code of total + vector * (float32 in memory), by AVX-512's FMA with an embedded broadcast.
 
     LLVM would hoist the broadcast of a number that is used twice into an instruction and a register of its own. The ``asm`` does
@@ -132,14 +132,14 @@ def emit_multiply_add_read(builder: Any, address: Any, offset: int, vector: Any,
     return builder.asm(kinds, text, "=v,0,r,v", (total, address, vector), side_effect=False)
 
 
-def emit_prefetch(builder: Any, address: Any, *, is_second: bool = False, is_written: bool = False) -> None:
+def emit_prefetch(builder: Any, address: Any, *, into_l2: bool = False, is_written: bool = False) -> None:
     """LLVM code of a prefetch of an address's cache line.
 
     Args:
         builder: of LLVM code.
         address: need not be mapped.
-        is_second: into L2 only.
+        into_l2: into L2 only.
         is_written: for writing.
     """
-    locality, use = _L2 if is_second else _L1, _WRITE if is_written else _READ
+    locality, use = _L2 if into_l2 else _L1, _WRITE if is_written else _READ
     call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer(builder, address, I8), use, locality, _DATA)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .arithmetic import (
     absolute,
@@ -23,7 +23,7 @@ from .arithmetic import (
     subtract,
 )
 
-__all__ = ["erf", "exp", "exp_of_negative", "expm1_of_negative", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
+__all__ = ["erf", "exp", "exp_nonpositive", "expm1_nonpositive", "fast_gelu", "gelu", "sigmoid", "silu", "tanh"]
 
 _F = np.float32
 _LOG2_E = _F(1.44269504)
@@ -62,7 +62,7 @@ _GELU_SLOPE = _F(2 * 0.79788456)
 _GELU_CUBIC = _F(2 * 0.79788456 * 0.044715)
 
 
-@inner
+@inline
 def _reduced(x: Any) -> Any:
     """Argument reduction: (k, r) with x = k ln 2 + r, k an integer."""
     k = round_to_even(multiply(x, splat_f32(_LOG2_E)))
@@ -70,7 +70,7 @@ def _reduced(x: Any) -> Any:
     return k, fused_multiply_add(k, splat_f32(_MINUS_LN2_LOW), r)
 
 
-@inner
+@inline
 def _expm1_small(r: Any) -> Any:
     """exp(r) - 1 for small r."""
     p = fused_multiply_add(splat_f32(_E7), r, splat_f32(_E6))
@@ -81,15 +81,15 @@ def _expm1_small(r: Any) -> Any:
     return fused_multiply_add(multiply(p, r), r, r)
 
 
-@inner
-def exp_of_negative(x: Any) -> Any:
+@inline
+def exp_nonpositive(x: Any) -> Any:
     """exp(x) for x up to 0; 0 where it would be below 1e-38."""
     k, r = _reduced(maximum(splat_f32(_LOWEST), x))
     power = scale_by_power_of_two(splat_f32(_ONE), k)
     return select_less(x, splat_f32(_LOWEST), splat_f32(_ZERO), fused_multiply_add(_expm1_small(r), power, power))
 
 
-@inner
+@inline
 def exp(x: Any) -> Any:
     """Exponential: infinite above 88.7, denormal numbers and 0 below -87.3; NaN stays."""
     k, r = _reduced(minimum(splat_f32(_EXP_LIMIT), maximum(splat_f32(-_EXP_LIMIT), x)))
@@ -100,7 +100,7 @@ def exp(x: Any) -> Any:
     return multiply(fused_multiply_add(_expm1_small(r), first, first), second)
 
 
-@inner
+@inline
 def _expm1_clamped(x: Any) -> Any:
     """exp(x) - 1 for x from -40 to 40; arguments beyond are clamped."""
     k, r = _reduced(minimum(splat_f32(_F(40)), maximum(splat_f32(_F(-40)), x)))
@@ -108,32 +108,32 @@ def _expm1_clamped(x: Any) -> Any:
     return fused_multiply_add(_expm1_small(r), power, subtract(power, splat_f32(_ONE)))
 
 
-@inner
-def expm1_of_negative(x: Any) -> Any:
+@inline
+def expm1_nonpositive(x: Any) -> Any:
     """exp(x) - 1 for x up to 0."""
     return _expm1_clamped(x)
 
 
-@inner
+@inline
 def tanh(x: Any) -> Any:
     """Hyperbolic tangent."""
     e = _expm1_clamped(add(x, x))
     return divide(e, add(e, splat_f32(_TWO)))
 
 
-@inner
+@inline
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return divide(splat_f32(_ONE), add(splat_f32(_ONE), exp(subtract(splat_f32(_ZERO), x))))
 
 
-@inner
+@inline
 def silu(x: Any, slope: float) -> Any:
     """X / (1 + exp(-slope * x))."""
     return divide(x, add(splat_f32(_ONE), exp(multiply(x, splat_f32(-slope)))))
 
 
-@inner
+@inline
 def _power_of_two(x: Any) -> Any:
     """2**x for x from -126 to 0."""
     k = round_to_even(x)
@@ -145,7 +145,7 @@ def _power_of_two(x: Any) -> Any:
     return scale_by_power_of_two(fused_multiply_add(p, r, splat_f32(_ONE)), k)
 
 
-@inner
+@inline
 def _erf_near(x: Any) -> Any:
     square = multiply(x, x)
     p = fused_multiply_add(splat_f32(_N6), square, splat_f32(_N5))
@@ -157,7 +157,7 @@ def _erf_near(x: Any) -> Any:
     return fused_multiply_add(p, x, x)
 
 
-@inner
+@inline
 def erf(x: Any) -> Any:
     """Error function."""
     size = minimum(splat_f32(_FAR), absolute(x))
@@ -172,7 +172,7 @@ def erf(x: Any) -> Any:
     return select_less(size, splat_f32(_NEAR), _erf_near(x), far)
 
 
-@inner
+@inline
 def gelu(x: Any) -> Any:
     """X * (1 + erf(x / sqrt 2)) / 2, as max(x, 0) - abs(x) * (upper tail of the normal distribution), without cancellation.
 
@@ -192,7 +192,7 @@ def gelu(x: Any) -> Any:
     return subtract(fused_multiply_add(magnitude, half, multiply(x, half)), multiply(size, tail))
 
 
-@inner
+@inline
 def fast_gelu(x: Any) -> Any:
     """Gelu approximated with tanh, as x / (1 + exp(-2 u)), without cancellation for negative x."""
     slope = fused_multiply_add(multiply(x, x), splat_f32(_GELU_CUBIC), splat_f32(_GELU_SLOPE))

@@ -18,21 +18,21 @@ __all__ = [
     "broadcast_f32",
     "emit_lane_mask",
     "emit_load",
-    "emit_load_first",
+    "emit_load_masked",
     "emit_store",
-    "emit_store_first",
+    "emit_store_masked",
     "load_f32",
-    "load_f32_first",
-    "load_f32_first_or",
-    "load_f32_steps",
+    "load_f32_masked",
+    "load_f32_masked_or",
+    "load_f32_strided",
     "load_i32",
-    "load_i32_first",
-    "load_u2_first",
-    "load_u4_first",
+    "load_i32_masked",
+    "load_u2_masked",
+    "load_u4_masked",
     "load_u8",
-    "load_u8_first",
+    "load_u8_masked",
     "prefetch",
-    "prefetch_second",
+    "prefetch_l2",
     "read_f32",
     "read_f64",
     "read_i32",
@@ -40,7 +40,7 @@ __all__ = [
     "read_u8",
     "splat",
     "store_f32",
-    "store_f32_first",
+    "store_f32_masked",
     "store_i8",
     "store_i32",
     "write_f32",
@@ -80,7 +80,7 @@ def emit_lane_mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
 
 
-def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: str) -> Any:
+def emit_load_masked(builder: Any, address: Any, count: Any, llvm: Any, suffix: str) -> Any:
     """LLVM code of a masked load, with zeros in the other lanes.
 
     Args:
@@ -96,8 +96,8 @@ def emit_load_first(builder: Any, address: Any, count: Any, llvm: Any, suffix: s
     return call(builder, name, llvm, source, ir.Constant(I32, 1), emit_lane_mask(builder, count), zeros)
 
 
-def emit_store_first(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
-    """LLVM code of a masked store; arguments as for ``emit_load_first``.
+def emit_store_masked(builder: Any, address: Any, value: Any, count: Any, suffix: str) -> None:
+    """LLVM code of a masked store; arguments as for ``emit_load_masked``.
 
     LLVM 22.1 miscompiles a masked store of lanes truncated from 32 bits for AVX-512 where a constant mask has one lane: it stores
     all four bytes. So the count is made opaque to it.
@@ -128,19 +128,19 @@ def load_u8(builder: Any, address: Any) -> Any:
 
 
 @operation(i32x16, types.intp, types.intp)
-def load_i32_first(builder: Any, address: Any, count: Any) -> Any:
+def load_i32_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 int32; zeros in the other lanes."""
-    return emit_load_first(builder, address, count, VI32, "v16i32")
+    return emit_load_masked(builder, address, count, VI32, "v16i32")
 
 
 @operation(f32x16, types.intp, types.intp)
-def load_f32_first(builder: Any, address: Any, count: Any) -> Any:
+def load_f32_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 float32; zeros in the other lanes."""
-    return emit_load_first(builder, address, count, VF32, "v16f32")
+    return emit_load_masked(builder, address, count, VF32, "v16f32")
 
 
 @operation(f32x16, types.intp, types.intp, f32x16)
-def load_f32_first_or(builder: Any, address: Any, count: Any, other: Any) -> Any:
+def load_f32_masked_or(builder: Any, address: Any, count: Any, other: Any) -> Any:
     """The first ``count`` of 16 float32; another vector's lanes in the others."""
     source = pointer(builder, address, VF32)
     name, one = "llvm.masked.load.v16f32.p0", ir.Constant(I32, 1)
@@ -148,7 +148,7 @@ def load_f32_first_or(builder: Any, address: Any, count: Any, other: Any) -> Any
 
 
 @operation(f32x16, types.intp, types.intp, types.intp)
-def load_f32_steps(builder: Any, address: Any, stride: Any, count: Any) -> Any:
+def load_f32_strided(builder: Any, address: Any, stride: Any, count: Any) -> Any:
     """The first ``count`` of 16 float32 that are ``stride`` bytes apart; the last of them in the other lanes."""
     vector, one = ir.Constant(VF32, ir.Undefined), ir.Constant(count.type, 1)
     last = builder.sub(count, one)
@@ -161,9 +161,9 @@ def load_f32_steps(builder: Any, address: Any, stride: Any, count: Any) -> Any:
 
 
 @operation(i32x16, types.intp, types.intp)
-def load_u8_first(builder: Any, address: Any, count: Any) -> Any:
+def load_u8_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 uint8 as int32; zeros in the other lanes."""
-    return builder.zext(emit_load_first(builder, address, count, _I8X16, "v16i8"), VI32)
+    return builder.zext(emit_load_masked(builder, address, count, _I8X16, "v16i8"), VI32)
 
 
 def _load_codes_first(builder: Any, address: Any, count: Any, bits: int) -> Any:
@@ -182,13 +182,13 @@ def _load_codes_first(builder: Any, address: Any, count: Any, bits: int) -> Any:
 
 
 @operation(i32x16, types.intp, types.intp)
-def load_u4_first(builder: Any, address: Any, count: Any) -> Any:
+def load_u4_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 uint4, two to a byte, the low one first, as int32; other lanes are undefined."""
     return _load_codes_first(builder, address, count, 4)
 
 
 @operation(i32x16, types.intp, types.intp)
-def load_u2_first(builder: Any, address: Any, count: Any) -> Any:
+def load_u2_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 uint2, four to a byte, the lowest first, as int32; other lanes are undefined."""
     return _load_codes_first(builder, address, count, 2)
 
@@ -278,9 +278,9 @@ def store_i8(builder: Any, address: Any, value: Any) -> None:
 
 
 @operation(types.none, types.intp, f32x16, types.intp)
-def store_f32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
+def store_f32_masked(builder: Any, address: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` float32."""
-    emit_store_first(builder, address, value, count, "v16f32")
+    emit_store_masked(builder, address, value, count, "v16f32")
 
 
 @operation(types.none, types.intp)
@@ -290,6 +290,6 @@ def prefetch(builder: Any, address: Any) -> None:
 
 
 @operation(types.none, types.intp)
-def prefetch_second(builder: Any, address: Any) -> None:
+def prefetch_l2(builder: Any, address: Any) -> None:
     """Prefetch a cache line that is read much later into L2: L1 would evict it before."""
-    emit_prefetch(builder, address, is_second=True)
+    emit_prefetch(builder, address, into_l2=True)

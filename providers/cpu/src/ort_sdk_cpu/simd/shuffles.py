@@ -9,10 +9,11 @@ from numba import types
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
-from .memory import emit_load_first, emit_store
+from .memory import emit_load_masked, emit_store
 from .vector_types import I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation
 
 __all__ = [
+    "clamped_row_address",
     "emit_interleave",
     "emit_lane_sums",
     "emit_lookup",
@@ -25,7 +26,6 @@ __all__ = [
     "lookup",
     "odd_bytes",
     "odd_lanes",
-    "row_address",
     "transpose_rows",
 ]
 
@@ -125,7 +125,7 @@ def emit_lane_sums(builder: Any, vectors: list[Any]) -> Any:
     return builder.fadd(builder.fadd(first, second), builder.fadd(third, fourth))
 
 
-def row_address(builder: Any, address: Any, stride: Any, row: int, rows: Any) -> Any:
+def clamped_row_address(builder: Any, address: Any, stride: Any, row: int, rows: Any) -> Any:
     """LLVM code of the address of a row, clamped to the last of ``rows``."""
     index, last = ir.Constant(rows.type, row), builder.sub(rows, ir.Constant(rows.type, 1))
     return builder.add(address, builder.mul(stride, builder.select(builder.icmp_signed("<", index, rows), index, last)))
@@ -149,8 +149,8 @@ def transpose_rows(builder: Any, address: Any, stride: Any, rows: Any, count: An
 
 def emit_transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any) -> list[Any]:
     """LLVM code of ``transpose_rows`` without the stores; returns the columns."""
-    addresses = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
-    loaded = [emit_load_first(builder, each, count, VI32, "v16i32") for each in addresses]
+    addresses = [clamped_row_address(builder, address, stride, row, rows) for row in range(LANES)]
+    loaded = [emit_load_masked(builder, each, count, VI32, "v16i32") for each in addresses]
     groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
     columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
     return [columns[lane % 4][lane // 4] for lane in range(LANES)]

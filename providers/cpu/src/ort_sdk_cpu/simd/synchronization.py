@@ -7,12 +7,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .memory import write_i64
 from .vector_types import call, operation, pointer
 
-__all__ = ["barrier", "count_arrival", "leave_jobs", "next_job"]
+__all__ = ["barrier", "count_arrival", "finish_jobs", "next_job"]
 
 _WORD = 8
 _RANGES = 7
@@ -46,7 +46,7 @@ def _fetch_increment(builder: Any, address: Any, ordering: str) -> Any:
 # from the ranges of others. So a thread that is preempted does fewer jobs; with static scheduling all others would wait for it.
 
 
-@inner
+@inline
 def next_job(counters: int, jobs: int, thread: int, threads: int, tried: int) -> tuple[int, int]:
     """Take a job.
 
@@ -70,8 +70,8 @@ def next_job(counters: int, jobs: int, thread: int, threads: int, tried: int) ->
     return -1, tried
 
 
-@inner
-def leave_jobs(counters: int, threads: int) -> None:
+@inline
+def finish_jobs(counters: int, threads: int) -> None:
     """Declare that the calling thread takes no more jobs; the last thread to do so sets the counters to 0 again.
 
     Args:

@@ -7,16 +7,16 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
-from .memory import emit_load, emit_store, emit_store_first, load_f32, splat, store_f32
+from .memory import emit_load, emit_store, emit_store_masked, load_f32, splat, store_f32
 from .shuffles import emit_interleave, emit_transpose, even_lanes, interleave_high, interleave_low, odd_lanes
 from .vector_types import LANES, VI32, operation
 
 __all__ = [
     "MERGE_ROWS",
     "deinterleave",
-    "emit_store_columns_first",
+    "emit_store_columns_masked",
     "interleave",
     "transpose_elements",
     "transpose_merged",
@@ -95,7 +95,7 @@ def transpose_merged(builder: Any, source: Any, target: Any, step: Any, count: A
     number = ir.Constant(source.type, LANES)
     for lane, vector in enumerate(emit_transpose(builder, source, ir.Constant(source.type, 64), number, number)):
         quarter, unit = divmod(lane, _GROUP)
-        emit_store_first(builder, _offset(builder, target, step, LANES * quarter + unit), vector, count, "v16i32")
+        emit_store_masked(builder, _offset(builder, target, step, LANES * quarter + unit), vector, count, "v16i32")
 
 
 @operation(types.none, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS)
@@ -112,10 +112,10 @@ def transpose_elements(builder: Any, address: Any, stride: Any, rows: Any, count
         step: bytes from column to column.
     """
     columns = emit_transpose(builder, address, stride, rows, count)
-    emit_store_columns_first(builder, columns, rows, count, target, step, "v16i32")
+    emit_store_columns_masked(builder, columns, rows, count, target, step, "v16i32")
 
 
-def emit_store_columns_first(
+def emit_store_columns_masked(
     builder: Any, columns: list[Any], rows: Any, count: Any, target: Any, step: Any, suffix: str
 ) -> None:
     """LLVM code of masked stores of the first ``count`` columns, of each the first ``rows``; as for ``transpose_elements``."""
@@ -125,10 +125,10 @@ def emit_store_columns_first(
         # A masked store without lanes still takes hundreds of times as long on a page that is not mapped yet: it is moved to
         # a column that is written.
         column = builder.select(is_there, _offset(builder, target, step, lane), target)
-        emit_store_first(builder, column, vector, builder.select(is_there, rows, none), suffix)
+        emit_store_masked(builder, column, vector, builder.select(is_there, rows, none), suffix)
 
 
-@inner
+@inline
 def _evens_then_odds(source: int, target: int, vectors: int) -> None:
     half = vectors // 2 * 64
     for index in range(vectors // 2):
@@ -137,7 +137,7 @@ def _evens_then_odds(source: int, target: int, vectors: int) -> None:
         store_f32(target + half + index * 64, odd_lanes(x, y))
 
 
-@inner
+@inline
 def _zip_halves(source: int, target: int, vectors: int) -> None:
     half = vectors // 2 * 64
     for index in range(vectors // 2):
@@ -146,7 +146,7 @@ def _zip_halves(source: int, target: int, vectors: int) -> None:
         store_f32(target + index * 128 + 64, interleave_high(x, y))
 
 
-@inner
+@inline
 def deinterleave(source: int, target: int, spare: int, vectors: int, streams: int) -> int:
     """Split a sequence of 4-byte elements into ``streams`` sequences: element i goes to stream i % streams.
 
@@ -167,7 +167,7 @@ def deinterleave(source: int, target: int, spare: int, vectors: int, streams: in
     return source
 
 
-@inner
+@inline
 def interleave(source: int, target: int, spare: int, vectors: int, streams: int) -> int:
     """The inverse of ``deinterleave``; arguments and result are the same."""
     while streams > 1:

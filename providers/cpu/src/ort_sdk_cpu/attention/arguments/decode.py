@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk_cpu.jit.arguments import Counter, NullablePointer, Pointer
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, at_most, given, reaches, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import (
+    Extent,
+    Extents,
+    accesses,
+    reads,
+    reads_if_given,
+    require_at_most,
+    uses_workspace,
+    writes,
+)
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, VECTOR, round_up
 
 from .operands import ABSENT, CACHE_POSITIONS, NO_BIAS, CacheRows, HeadRows, ScoreBias, Tokens
 
@@ -31,7 +40,7 @@ def thread_workspace_bytes(rows: int, head_size: int, value_size: int) -> int:
     """
     nbytes = VECTOR + rows * (head_size + KEY_BLOCK + _STATES * (value_size + 2)) * FLOAT
     # Whole cache lines, so that no two threads write to one.
-    return whole(nbytes, VECTOR)
+    return round_up(nbytes, VECTOR)
 
 
 class CachedTokens(Tokens):
@@ -148,7 +157,7 @@ class CachedTokens(Tokens):
 
     def _read_queries(self) -> Extents:
         yield self.q.extent(self.batch, self._heads(), self.tokens, self.head_size)
-        yield given(self.q_bias, self._heads() * self.head_size * FLOAT)
+        yield reads_if_given(self.q_bias, self._heads() * self.head_size * FLOAT)
 
     def _append(self, itemsize: int) -> Extents:
         """New rows are read, and those of the past, and all of the cache may be written."""
@@ -162,8 +171,8 @@ class CachedTokens(Tokens):
             yield self.past_values.extent(batch, heads, self.past_rows * self.value_size * itemsize)
 
     def _append_biases(self) -> Extents:
-        yield given(self.k_bias, self.key_heads * self.head_size * FLOAT)
-        yield given(self.v_bias, self.key_heads * self.value_size * FLOAT)
+        yield reads_if_given(self.k_bias, self.key_heads * self.head_size * FLOAT)
+        yield reads_if_given(self.v_bias, self.key_heads * self.value_size * FLOAT)
 
     def _attend(self, itemsize: int, least_bytes: int, threads: int) -> Extents:
         """The cache is read, where it is not written, and the result is written."""
@@ -172,11 +181,11 @@ class CachedTokens(Tokens):
             yield self.keys.extent(batch, self.key_heads, self.capacity, self.head_size, itemsize)
             yield self.values.extent(batch, self.key_heads, self.capacity, self.value_size, itemsize)
         yield self.out.extent(batch, heads, self.tokens, self.value_size, is_written=True)
-        at_most("keys", self.max_keys, self.capacity)
+        require_at_most("keys", self.max_keys, self.capacity)
         yield self.mask.extent(batch, heads, self.tokens, self.max_keys)
-        yield given(self.sinks, heads * FLOAT)
-        at_most("bytes of a thread", least_bytes, self.thread_bytes)
-        yield works(self.workspace, threads * self.thread_bytes)
+        yield reads_if_given(self.sinks, heads * FLOAT)
+        require_at_most("bytes of a thread", least_bytes, self.thread_bytes)
+        yield uses_workspace(self.workspace, threads * self.thread_bytes)
 
     def _least_bytes(self) -> int:
         return thread_workspace_bytes(self.group * self.tokens, self.head_size, self.value_size)
@@ -186,7 +195,7 @@ def _filled(cache: HeadRows, sizes: tuple[int, int, int, int], itemsize: int) ->
     """Rows of a cache: those after new ones are cleared as if the rows of a head had no gaps."""
     batch, heads, rows, size = sizes
     strided = cache.extent(*sizes, itemsize, is_written=True)
-    cleared = reaches(
+    cleared = accesses(
         cache.base, (batch, heads), (cache.batch_stride, cache.head_stride), rows * size * itemsize, is_written=True
     )
     return max(strided, cleared, key=lambda extent: extent.behind)
@@ -203,7 +212,7 @@ class DecodeAttention(CachedTokens, module=MODULE, tasks=("decode_attention",)):
             yield from self._append(FLOAT)
             yield from self._append_biases()
         else:
-            yield given(self.v_bias, self._heads() * self.value_size * FLOAT)
+            yield reads_if_given(self.v_bias, self._heads() * self.value_size * FLOAT)
         yield from self._attend(FLOAT, self._least_bytes(), threads)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, whole_vectors
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads_if_given, require_whole_vectors
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 from .decode import KEY_BLOCK, CachedTokens
@@ -34,7 +34,7 @@ class DecodeAttentionFloat16(CachedTokens, module=MODULE, tasks=("decode_attenti
         if self.appends:
             yield from self._append(_HALF)
         else:
-            yield given(self.v_bias, self._heads() * self.value_size * FLOAT)
-        whole_vectors(self.head_size, self.value_size)
+            yield reads_if_given(self.v_bias, self._heads() * self.value_size * FLOAT)
+        require_whole_vectors(self.head_size, self.value_size)
         least = thread_workspace_bytes(self.group * self.tokens, self.head_size, self.value_size)
         yield from self._attend(_HALF, least, threads)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, works
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads_if_given, uses_workspace
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 from .operands import CACHE_POSITIONS, NO_BIAS, HeadRows, ScoreBias
@@ -91,12 +91,12 @@ class FlashAttention(TaskArguments, module=MODULE, tasks=("flash_attention",)):
         yield self.v.extent(batch, key_heads, keys, self.value_size)
         yield self.out.extent(batch, heads, queries, self.value_size, is_written=True)
         yield self.mask.extent(batch, heads, queries, keys)
-        yield given(self.q_bias, heads * self.head_size * FLOAT)
-        yield given(self.v_bias, heads * self.value_size * FLOAT)
+        yield reads_if_given(self.q_bias, heads * self.head_size * FLOAT)
+        yield reads_if_given(self.v_bias, heads * self.value_size * FLOAT)
         own = thread_workspace_bytes(self.head_size, self.value_size)
-        yield works(self.workspace, (threads - 1) * self.thread_bytes + own)
-        yield given(self.cache_positions, batch * CACHE_POSITIONS * INT64)
-        yield given(self.sinks, heads * FLOAT)
+        yield uses_workspace(self.workspace, (threads - 1) * self.thread_bytes + own)
+        yield reads_if_given(self.cache_positions, batch * CACHE_POSITIONS * INT64)
+        yield reads_if_given(self.sinks, heads * FLOAT)
 
     @classmethod
     def of(

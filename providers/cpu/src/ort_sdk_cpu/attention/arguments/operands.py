@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, given, reaches, reads
+from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, accesses, reads, reads_if_given
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = [
@@ -44,7 +44,7 @@ class HeadRows(TaskArguments):
     def extent(self, batch: int, heads: int, rows: int, size: int, itemsize: int = FLOAT, *, is_written: bool = False) -> Extent:
         """All rows of these sizes are touched."""
         strides = (self.batch_stride, self.head_stride, self.row_stride, itemsize)
-        return reaches(self.base, (batch, heads, rows, size), strides, itemsize, is_written=is_written)
+        return accesses(self.base, (batch, heads, rows, size), strides, itemsize, is_written=is_written)
 
 
 class CacheRows(TaskArguments):
@@ -57,7 +57,7 @@ class CacheRows(TaskArguments):
 
     def extent(self, batch: int, heads: int, head_bytes: int) -> Extent:
         """All rows are read."""
-        return reaches(self.base, (batch, heads), (self.batch_stride, self.head_stride), head_bytes)
+        return accesses(self.base, (batch, heads), (self.batch_stride, self.head_stride), head_bytes)
 
 
 class ScoreBias(TaskArguments):
@@ -74,7 +74,7 @@ class ScoreBias(TaskArguments):
     def extent(self, batch: int, heads: int, queries: int, keys: int) -> Extent:
         """All of it is read, if there is one."""
         strides = (self.batch_stride, self.head_stride, self.query_stride, self.key_stride)
-        return reaches(self.base, (batch, heads, queries, keys), strides, FLOAT, may_be_none=True)
+        return accesses(self.base, (batch, heads, queries, keys), strides, FLOAT, may_be_none=True)
 
 
 class RotaryTables(TaskArguments):
@@ -100,7 +100,7 @@ class RotaryTables(TaskArguments):
             nbytes = (self.rows - 1) * self.row_stride + self.pairs * FLOAT
             yield reads(self.cos, nbytes)
             yield reads(self.sin, nbytes)
-            yield given(self.token_rows, tokens * INT64)
+            yield reads_if_given(self.token_rows, tokens * INT64)
 
 
 class Tokens(TaskArguments):

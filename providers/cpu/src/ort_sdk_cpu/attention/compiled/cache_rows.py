@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.attention.arguments.decode import CachedTokens
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import zero_f32
-from ort_sdk_cpu.simd.memory import load_i32, read_f32, read_i64, store_f32, store_f32_first, store_i32, write_f32
+from ort_sdk_cpu.simd.memory import load_i32, read_f32, read_i64, store_f32, store_f32_masked, store_i32, write_f32
 
 from .operands import row_of
 from .rotary import ONE, biased, rotate_row
@@ -17,7 +17,7 @@ from .rotary import ONE, biased, rotate_row
 __all__ = ["append_rows", "append_start", "clear", "copy", "copy_past", "end_append", "key_count", "past_head", "rotate_queries"]
 
 
-@inner
+@inline
 def append_start(args: CachedTokens, batch: int) -> Any:
     """Row of the cache for the first new key of a sequence, between 0 and the capacity.
 
@@ -26,13 +26,13 @@ def append_start(args: CachedTokens, batch: int) -> Any:
     return min(max(0, read_i64(args.cache_positions + batch * 24)), args.capacity)
 
 
-@inner
+@inline
 def key_count(args: CachedTokens, batch: int) -> Any:
     """Keys of a sequence, bounded in the same way."""
     return min(max(0, read_i64(args.cache_positions + (batch * 3 + 2) * 8)), args.max_keys)
 
 
-@inner
+@inline
 def copy(source: int, target: int, nbytes: int) -> None:
     """Copy bytes, a multiple of 4."""
     # As integers of 32 bits: elements are float32, or pairs of float16.
@@ -43,7 +43,7 @@ def copy(source: int, target: int, nbytes: int) -> None:
         write_f32(target + offset, read_f32(source + offset))
 
 
-@inner
+@inline
 def clear(target: int, nbytes: int) -> None:
     """Make bytes 0, a multiple of 4."""
     whole = nbytes // 64 * 64
@@ -53,7 +53,7 @@ def clear(target: int, nbytes: int) -> None:
         write_f32(target + offset, np.float32(0))
 
 
-@inner
+@inline
 def past_head(args: CachedTokens, batch: int, head: int) -> Any:
     """(keys, values) of a head in the past."""
     keys, values = args.past_keys, args.past_values
@@ -61,7 +61,7 @@ def past_head(args: CachedTokens, batch: int, head: int) -> Any:
     return k, values.base + batch * values.batch_stride + head * values.head_stride
 
 
-@inner
+@inline
 def copy_past(args: CachedTokens, itemsize: int, batch: int, head: int, first: int, stop: int) -> None:
     """Rows of the past to the cache."""
     k_row, v_row = args.head_size * itemsize, args.value_size * itemsize
@@ -72,7 +72,7 @@ def copy_past(args: CachedTokens, itemsize: int, batch: int, head: int, first: i
         copy(v + first * v_row, row_of(args.values, batch, head, first), (stop - first) * v_row)
 
 
-@inner
+@inline
 def end_append(args: CachedTokens, itemsize: int, batch: int, head: int) -> None:
     """Rows after the new ones, in a cache with memory of its own: rows of the past, where new ones replaced some, and zeros."""
     # A caller may read all rows of a cache that it gets: none may have what was in recycled memory.
@@ -85,7 +85,7 @@ def end_append(args: CachedTokens, itemsize: int, batch: int, head: int) -> None
             clear(row_of(args.values, batch, head, first), (capacity - first) * args.value_size * itemsize)
 
 
-@inner
+@inline
 def append_rows(args: CachedTokens, batch: int, head: int) -> None:
     """The new rows of a head to the cache, and what comes after them."""
     size, value_size, start = args.head_size, args.value_size, append_start(args, batch)
@@ -97,11 +97,11 @@ def append_rows(args: CachedTokens, batch: int, head: int) -> None:
         rotate_row(args, batch, token, k, k_bias, size, ONE, row_of(args.keys, batch, head, start + token))
         out = row_of(args.values, batch, head, start + token)
         for element in range(0, value_size, 16):
-            store_f32_first(out + element * 4, biased(v, v_bias, element, value_size - element), value_size - element)
+            store_f32_masked(out + element * 4, biased(v, v_bias, element, value_size - element), value_size - element)
     end_append(args, 4, batch, head)
 
 
-@inner
+@inline
 def rotate_queries(args: CachedTokens, batch: int, head: int) -> None:
     """Put the rotated queries of a head to where they go."""
     size, tokens = args.head_size, args.tokens

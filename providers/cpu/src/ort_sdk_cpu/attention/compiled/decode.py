@@ -24,8 +24,8 @@ import numpy as np
 
 from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK, AppendToCache, CachedTokens, DecodeAttention
 from ort_sdk_cpu.attention.microkernels.qk import TILE_ROWS, accumulate_rows, dot_16_rows, tile_vectors
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     divide,
@@ -38,20 +38,21 @@ from ort_sdk_cpu.simd.arithmetic import (
     subtract,
     zero_f32,
 )
-from ort_sdk_cpu.simd.barrier import count_arrival
-from ort_sdk_cpu.simd.math import exp_of_negative, tanh
+from ort_sdk_cpu.simd.math import exp_nonpositive, tanh
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
-    load_f32_first,
+    load_f32_masked,
+    load_f32_masked_or,
+    load_f32_strided,
     prefetch,
     read_f32,
     store_f32,
-    store_f32_first,
+    store_f32_masked,
     write_f32,
     write_i64,
 )
-from ort_sdk_cpu.simd.remainder import load_f32_first_or, load_f32_steps
+from ort_sdk_cpu.simd.synchronization import count_arrival
 
 from .cache_rows import append_rows, append_start, clear, copy, copy_past, key_count, rotate_queries
 from .operands import bias_row, row_of
@@ -64,7 +65,7 @@ _SCORES_ROW = KEY_BLOCK * 4
 _LOWEST, _HIDDEN = np.finfo(np.float32).min, np.float32(-np.inf)
 _TINY = np.float32(1e-30)
 """Below the sum of any softmax: a query that sees no key has the sum 0, and its result is 0 / 1e-30 = 0."""
-_tile_vectors = inner(tile_vectors)
+_tile_vectors = inline(tile_vectors)
 
 
 @task
@@ -83,16 +84,16 @@ def append_to_cache(args: AppendToCache, thread: int, threads: int) -> None:
                 rotate_queries(args, batch, head * args.group + shared)
 
 
-@inner
+@inline
 def _add_mask(scores: int, mask: int, stride: int, left: int) -> Any:
     """16 scores and their mask."""
     value = load_f32(scores)
     if stride == 4:
-        return add(value, load_f32_first(mask, left))
-    return add(value, load_f32_steps(mask, stride, min(left, 16)))
+        return add(value, load_f32_masked(mask, left))
+    return add(value, load_f32_strided(mask, stride, min(left, 16)))
 
 
-@inner
+@inline
 def _final_scores(scores: int, count: int, skipped: int, shown: int, mask: int, mask_stride: int, cap: float, hidden: int) -> Any:
     """Capped and masked scores of a block in their place, and the largest of each lane.
 
@@ -106,22 +107,22 @@ def _final_scores(scores: int, count: int, skipped: int, shown: int, mask: int, 
         if mask:
             store_f32(own, _add_mask(own, mask + key * mask_stride, mask_stride, count - key))
         # Lanes after the last key are hidden, too: their scores are those of the last key, again.
-        value = load_f32_first_or(own, shown - key, splat_f32(_HIDDEN))
+        value = load_f32_masked_or(own, shown - key, splat_f32(_HIDDEN))
         if skipped > key:
-            value = load_f32_first_or(hidden, skipped - key, value)
+            value = load_f32_masked_or(hidden, skipped - key, value)
         store_f32(own, value)
         largest = maximum(value, largest)
     return largest
 
 
-@inner
+@inline
 def _online_softmax(scores: int, count: int, largest: Any, state: int, result: int, vectors: int, is_first: int) -> None:
     """Weights of a block in the place of its scores; earlier results are corrected. State: largest score, sum of weights."""
     before = broadcast_f32(state)
     top = maximum(splat_f32(reduce_max(largest)), before)
-    correction, total = exp_of_negative(subtract(before, top)), zero_f32()
+    correction, total = exp_nonpositive(subtract(before, top)), zero_f32()
     for own in range(scores, scores + count * 4, 64):
-        weight = exp_of_negative(subtract(load_f32(own), top))
+        weight = exp_nonpositive(subtract(load_f32(own), top))
         store_f32(own, weight)
         total = add(total, weight)
     # The first block writes the result, so that nothing need be cleared or corrected.
@@ -130,11 +131,11 @@ def _online_softmax(scores: int, count: int, largest: Any, state: int, result: i
             store_f32(own, multiply(load_f32(own), correction))
     # Lanes of the sum of weights are added for each block: the state of a query is two numbers, whatever the block.
     sums = fused_multiply_add(broadcast_f32(state + 4), correction, splat_f32(reduce_add(total)))
-    store_f32_first(state, top, 1)
-    store_f32_first(state + 4, sums, 1)
+    store_f32_masked(state, top, 1)
+    store_f32_masked(state + 4, sums, 1)
 
 
-@inner
+@inline
 def _add_values(rows: int, weights: int, count: int, v: int, v_row: int, vectors: int, result: int, is_first: int) -> None:
     """Results += weights (rows, count) * values (count, vectors of 16), by as many columns as registers hold."""
     for row in range(0, rows, TILE_ROWS):
@@ -147,7 +148,7 @@ def _add_values(rows: int, weights: int, count: int, v: int, v_row: int, vectors
             column += width
 
 
-@inner
+@inline
 def _prefetch_rows(row: int, stride: int, rows: int, nbytes: int) -> None:
     for _ in range(rows):
         for line in range(0, nbytes, 64):
@@ -155,7 +156,7 @@ def _prefetch_rows(row: int, stride: int, rows: int, nbytes: int) -> None:
         row += stride
 
 
-@inner
+@inline
 def attend_keys(
     args: CachedTokens,
     batch: int,
@@ -204,18 +205,18 @@ def attend_keys(
     _add_values(rows, scores, count, v, v_row, vectors, result, is_first)
 
 
-@inner
+@inline
 def _state(args: CachedTokens, workspace: int) -> Any:
     """Address of the results of a thread's queries; after them, for each, its largest score and its sum of weights."""
     return workspace + 64 + args.group * args.tokens * (args.head_size * 4 + _SCORES_ROW)
 
 
-@inner
+@inline
 def _state_bytes(args: CachedTokens) -> Any:
     return args.group * args.tokens * (args.value_size * 4 + 8)
 
 
-@inner
+@inline
 def begin(args: CachedTokens, batch: int, head: int, has_sinks: int, workspace: int) -> None:
     """Queries of a head of keys, rotated and scaled, and their state before the first key.
 
@@ -235,7 +236,7 @@ def begin(args: CachedTokens, batch: int, head: int, has_sinks: int, workspace: 
         write_f32(state + row * 8 + 4, ONE if sinks else np.float32(0))
 
 
-@inner
+@inline
 def _finish(args: CachedTokens, batch: int, head: int, result: int) -> None:
     """Write the result of a state. Values that were appended have their bias already; else the sum of weights 1 adds it here."""
     vectors, tokens = args.value_size // 16, args.tokens
@@ -250,7 +251,7 @@ def _finish(args: CachedTokens, batch: int, head: int, result: int) -> None:
             store_f32(out + offset, add(value, shift))
 
 
-@inner
+@inline
 def end(args: CachedTokens, batch: int, head: int, is_first: int, is_last: int, has_seen: int, workspace: int) -> None:
     """What comes of the state: the result where it is of all keys, else it is left for ``combine``."""
     result, nbytes = _state(args, workspace), _state_bytes(args)
@@ -264,13 +265,13 @@ def end(args: CachedTokens, batch: int, head: int, is_first: int, is_last: int, 
         copy(result, result + (1 + is_first) * nbytes, nbytes)
 
 
-@inner
+@inline
 def is_copied(args: CachedTokens) -> Any:
     """Whether the past is copied to the cache meanwhile."""
     return args.appends and not args.is_in_place
 
 
-@inner
+@inline
 def visible_keys(args: CachedTokens, batch: int) -> Any:
     """First key, a multiple of ``KEY_BLOCK``, and end of those that some query of a sequence sees."""
     keys, position, left, right = key_count(args, batch), first_position(args, batch), args.left, args.right
@@ -280,7 +281,7 @@ def visible_keys(args: CachedTokens, batch: int) -> Any:
     return first, max(first, stop)
 
 
-@inner
+@inline
 def shared_keys(args: CachedTokens, batch: int) -> Any:
     """First key and end of those that threads share: all that are attended or copied."""
     if is_copied(args):
@@ -288,7 +289,7 @@ def shared_keys(args: CachedTokens, batch: int) -> Any:
     return visible_keys(args, batch)
 
 
-@inner
+@inline
 def block_count(args: CachedTokens, batch: int) -> Any:
     """Blocks of keys of a head that threads share. The last is longer where new keys are: who attends them appends them."""
     first, stop = shared_keys(args, batch)
@@ -297,7 +298,7 @@ def block_count(args: CachedTokens, batch: int) -> Any:
     return max(0, last - first) // KEY_BLOCK + 1
 
 
-@inner
+@inline
 def all_blocks(args: CachedTokens) -> Any:
     """Of all heads of keys."""
     total = 0
@@ -306,23 +307,23 @@ def all_blocks(args: CachedTokens) -> Any:
     return total
 
 
-@inner
+@inline
 def _add_state(args: CachedTokens, source: int, target: int) -> None:
     """Combine a state with that of other keys of the same queries."""
     rows, vectors = args.group * args.tokens, args.value_size // 16
     for row in range(rows):
         own, other = target + rows * vectors * 64 + row * 8, source + rows * vectors * 64 + row * 8
         top = maximum(broadcast_f32(own), broadcast_f32(other))
-        shrink, grow = exp_of_negative(subtract(broadcast_f32(own), top)), exp_of_negative(subtract(broadcast_f32(other), top))
+        shrink, grow = exp_nonpositive(subtract(broadcast_f32(own), top)), exp_nonpositive(subtract(broadcast_f32(other), top))
         for offset in range(row * vectors * 64, (row + 1) * vectors * 64, 64):
             value = multiply(load_f32(target + offset), shrink)
             store_f32(target + offset, fused_multiply_add(load_f32(source + offset), grow, value))
         sums = multiply(broadcast_f32(own + 4), shrink)
-        store_f32_first(own + 4, fused_multiply_add(broadcast_f32(other + 4), grow, sums), 1)
-        store_f32_first(own, top, 1)
+        store_f32_masked(own + 4, fused_multiply_add(broadcast_f32(other + 4), grow, sums), 1)
+        store_f32_masked(own, top, 1)
 
 
-@inner
+@inline
 def combine(args: CachedTokens, threads: int) -> None:
     """The results of heads whose keys several threads have attended, by the thread that ends last: no thread waits for others."""
     # An atomic counter in place of a barrier: nobody waits, and whoever comes last finds all states written.
@@ -346,7 +347,7 @@ def combine(args: CachedTokens, threads: int) -> None:
             base += blocks
 
 
-@inner
+@inline
 def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, workspace: int) -> None:
     """Some of the blocks of a head of keys."""
     (from_key, keys), (low, high) = shared_keys(args, batch), visible_keys(args, batch)

@@ -14,8 +14,8 @@ from numba import types
 
 from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK, CachedTokens
 from ort_sdk_cpu.attention.arguments.decode_f16 import DecodeAttentionFloat16
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.fp16 import load_f16
 from ort_sdk_cpu.simd.memory import emit_store, load_f32, store_f32
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
@@ -37,13 +37,13 @@ def _store_f16(builder: Any, address: Any, value: Any) -> None:
     emit_store(builder, address, builder.fptrunc(value, _VF16))
 
 
-@inner
+@inline
 def _narrow(x: int, out: int, size: int) -> None:
     for element in range(0, size, 16):
         _store_f16(out + element * 2, load_f32(x + element * 4))
 
 
-@inner
+@inline
 def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
     # Widened rows are contiguous, whatever the stride of the cache is.
     for row in range(rows):
@@ -51,7 +51,7 @@ def _widen(x: int, x_row: int, rows: int, size: int, out: int) -> None:
             store_f32(out + (row * size + element) * 4, load_f16(x + row * x_row + element * 2))
 
 
-@inner
+@inline
 def _append_rows(args: CachedTokens, batch: int, head: int, workspace: int) -> None:
     """The new rows of a head to the cache, and what comes after them; ``workspace`` has room for a row."""
     size, start = args.head_size, append_start(args, batch)
@@ -63,7 +63,7 @@ def _append_rows(args: CachedTokens, batch: int, head: int, workspace: int) -> N
     end_append(args, _HALF, batch, head)
 
 
-@inner
+@inline
 def _attend(args: CachedTokens, batch: int, head: int, first: int, stop: int, blocks: int, workspace: int, widened: int) -> None:
     """Some of the blocks of a head of keys; ``widened`` is where a block of keys and one of values become float32."""
     (from_key, keys), (low, high) = shared_keys(args, batch), visible_keys(args, batch)

@@ -29,21 +29,21 @@ import numpy as np
 
 from ort_sdk_cpu.attention.arguments.flash import KEY_BLOCK, QUERIES, QUERY_BYTES, TRANSPOSED_BYTES, FlashAttention
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, strided_tile
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     divide,
     fused_multiply_add,
     maximum,
     multiply,
+    select_less,
     splat_f32,
     subtract,
     zero_f32,
 )
-from ort_sdk_cpu.simd.math import exp_of_negative, tanh
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, read_i64, store_f32, store_f32_first, write_f32
-from ort_sdk_cpu.simd.remainder import select_less
+from ort_sdk_cpu.simd.math import exp_nonpositive, tanh
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, read_i64, store_f32, store_f32_masked, write_f32
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .mask import add_mask, hidden_behind, query_stride_of, square_of_reach, sum_of_squares
@@ -61,7 +61,7 @@ _TINY = np.float32(1e-30)
 """Below the sum of any softmax: a query that sees no key has the sum 0, and its result is 0 / 1e-30 = 0."""
 
 
-@inner
+@inline
 def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor: float, packed: int, workspace: int) -> None:
     """(q + bias) * factor as (size, 32). Columns of queries that are not there are copies of others, and are not written out."""
     factors = splat_f32(factor)
@@ -76,7 +76,7 @@ def _pack_queries(q: int, stride: int, count: int, size: int, bias: int, factor:
                 store_f32(packed + index * QUERY_BYTES + half * 64, value)
 
 
-@inner
+@inline
 def _gemm(m: int, a: int, a_row: int, a_k: int, b: int, k: int, c: int, is_first: int) -> None:
     """C += A B, or C = A B if ``is_first``: A (m, k) by its strides in bytes, B (k, 32) and C (m, 32) in workspace."""
     tiles = (m + MR - 1) // MR
@@ -88,7 +88,7 @@ def _gemm(m: int, a: int, a_row: int, a_k: int, b: int, k: int, c: int, is_first
             strided_tile(rows, b + column, QUERY_BYTES, a + first * a_row, a_row, a_k, k, target + column, QUERY_BYTES, is_first)
 
 
-@inner
+@inline
 def _cap(scores: int, keys: int, cap: float) -> None:
     """Scores bounded smoothly to a cap of either sign (Gemma 2's soft-capping)."""
     caps = splat_f32(cap)
@@ -96,7 +96,7 @@ def _cap(scores: int, keys: int, cap: float) -> None:
         store_f32(row, multiply(tanh(divide(load_f32(row), caps)), caps))
 
 
-@inner
+@inline
 def _hide(scores: int, keys: int, distance: int, left: int, right: int, workspace: int) -> None:
     """Hide keys outside of their queries' windows; the first key is ``distance`` positions after the first query."""
     # Positions as float32 are exact up to 2**24, far beyond the keys of a sequence in memory.
@@ -114,15 +114,15 @@ def _hide(scores: int, keys: int, distance: int, left: int, right: int, workspac
             store_f32(scores + key * QUERY_BYTES + half, value)
 
 
-@inner
+@inline
 def _weight(score: int, largest: Any) -> Any:
     """Weights of a key in the place of its scores."""
-    weight = exp_of_negative(subtract(load_f32(score), largest))
+    weight = exp_nonpositive(subtract(load_f32(score), largest))
     store_f32(score, weight)
     return weight
 
 
-@inner
+@inline
 def _online_softmax(scores: int, keys: int, state: int, half: int) -> Any:
     """Weights of a block in the place of its scores, for 16 queries; returns the correction of earlier results.
 
@@ -132,7 +132,7 @@ def _online_softmax(scores: int, keys: int, state: int, half: int) -> Any:
     largest = before
     for row in range(start, start + keys * QUERY_BYTES, QUERY_BYTES):
         largest = maximum(load_f32(row), largest)
-    correction, total = exp_of_negative(subtract(before, largest)), zero_f32()
+    correction, total = exp_nonpositive(subtract(before, largest)), zero_f32()
     # Two passes over the scores, for the maximum and for the weights: they are in the first-level cache.
     whole = start + keys // _SUMMED * _SUMMED * QUERY_BYTES
     for first in range(start, whole, _SUMMED * QUERY_BYTES):
@@ -148,7 +148,7 @@ def _online_softmax(scores: int, keys: int, state: int, half: int) -> Any:
     return correction
 
 
-@inner
+@inline
 def _correct(result: int, size: int, first: Any, second: Any) -> None:
     """Multiply what was summed so far with the corrections of both vectors of queries."""
     for row in range(result, result + size * QUERY_BYTES, QUERY_BYTES):
@@ -156,13 +156,13 @@ def _correct(result: int, size: int, first: Any, second: Any) -> None:
         store_f32(row + 64, multiply(load_f32(row + 64), second))
 
 
-@inner
+@inline
 def _clear(result: int, size: int) -> None:
     for row in range(result, result + size * QUERY_BYTES, 64):
         store_f32(row, zero_f32())
 
 
-@inner
+@inline
 def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, count: int, workspace: int) -> None:
     """The result (size, 32) over its sums, plus a bias, as rows of ``out``."""
     for half in range(0, count, 16):
@@ -176,15 +176,15 @@ def _write(result: int, sums: int, size: int, bias: int, out: int, stride: int, 
                 store_f32(workspace + index * 64, add(value, shift))
             transpose_rows(workspace, 64, found, 16, workspace + 1024)
             for row in range(min(16, count - half)):
-                store_f32_first(out + (half + row) * stride + element * 4, load_f32(workspace + 1024 + row * 64), found)
+                store_f32_masked(out + (half + row) * stride + element * 4, load_f32(workspace + 1024 + row * 64), found)
 
 
-@inner
+@inline
 def _head_bias(bias: int, head: int, size: int) -> Any:
     return bias + head * size * 4 if bias else 0
 
 
-@inner
+@inline
 def _key_range(args: FlashAttention, batch: int, start: int, count: int) -> Any:
     """(position of the first query of a block, first key that one of them sees, end of those keys)."""
     positions, left, right = args.cache_positions, args.left, args.right
@@ -197,7 +197,7 @@ def _key_range(args: FlashAttention, batch: int, start: int, count: int) -> Any:
     return position, low, min(keys, position + count + right) if right >= 0 else keys
 
 
-@inner
+@inline
 def _begin(sinks: int, head: int, state: int) -> None:
     """Largest scores and sums before any key. A sink is a key that was seen already: its score s weighs exp(s - s) = 1."""
     for half in range(0, QUERY_BYTES, 64):
@@ -205,7 +205,7 @@ def _begin(sinks: int, head: int, state: int) -> None:
         store_f32(state + QUERY_BYTES + half, splat_f32(np.float32(1)) if sinks else zero_f32())
 
 
-@inner
+@inline
 def _attend_block(
     args: FlashAttention,
     batch: int,

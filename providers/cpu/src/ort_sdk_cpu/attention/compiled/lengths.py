@@ -12,7 +12,7 @@ from ort_sdk_cpu.attention.arguments.lengths import (
     LengthCheck,
     MaskBias,
 )
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.memory import read_i32, read_i64, write_f32, write_i64
 
 __all__ = ["cache_positions", "cache_positions_from", "check_indices", "check_lengths", "key_count_bias", "mask_bias"]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.attention.arguments.flash import QUERY_BYTES, FlashAttention
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import (
     add,
-    differ,
+    any_different,
     fused_multiply_add,
     maximum,
     reduce_add,
@@ -25,8 +25,16 @@ from ort_sdk_cpu.simd.arithmetic import (
     splat_f32,
     zero_f32,
 )
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_first, load_i32_first, read_f32, store_f32
-from ort_sdk_cpu.simd.remainder import load_f32_first_or, load_f32_steps
+from ort_sdk_cpu.simd.memory import (
+    broadcast_f32,
+    load_f32,
+    load_f32_masked,
+    load_f32_masked_or,
+    load_f32_strided,
+    load_i32_masked,
+    read_f32,
+    store_f32,
+)
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .operands import row_of
@@ -40,13 +48,13 @@ _FEWEST_HIDDEN = 8
 """Keys from which leaving them out is worth the sums of squares of all queries and keys."""
 
 
-@inner
+@inline
 def _add_vectors(scores: int, first: Any, second: Any) -> None:
     store_f32(scores, add(load_f32(scores), first))
     store_f32(scores + 64, add(load_f32(scores + 64), second))
 
 
-@inner
+@inline
 def _add_of_keys(mask: int, key_stride: int, keys: int, scores: int) -> None:
     """A mask with one element for each key, whatever the query."""
     for key in range(keys):
@@ -54,18 +62,18 @@ def _add_of_keys(mask: int, key_stride: int, keys: int, scores: int) -> None:
         _add_vectors(scores + key * QUERY_BYTES, value, value)
 
 
-@inner
+@inline
 def _add_gathered(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int) -> None:
     """A mask of any strides, element by element."""
     # A gather of 16 numbers takes as many loads: this is for masks that are broadcast or transposed otherwise.
     for key in range(keys):
         own = mask + key * key_stride
-        first = load_f32_steps(own, query_stride, min(queries, 16))
-        second = load_f32_steps(own + 16 * query_stride, query_stride, queries - 16) if queries > 16 else first
+        first = load_f32_strided(own, query_stride, min(queries, 16))
+        second = load_f32_strided(own + 16 * query_stride, query_stride, queries - 16) if queries > 16 else first
         _add_vectors(scores + key * QUERY_BYTES, first, second)
 
 
-@inner
+@inline
 def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
     """A mask whose keys are contiguous: transposed by tiles of 16 * 16, as scores are."""
     for key in range(0, keys, 16):
@@ -78,7 +86,7 @@ def _add_rows(mask: int, query_stride: int, queries: int, keys: int, scores: int
             _add_vectors(scores + (key + index) * QUERY_BYTES, load_f32(workspace + index * 64), load_f32(second + index * 64))
 
 
-@inner
+@inline
 def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: int, scores: int, workspace: int) -> None:
     """Add a block of a mask to its scores (keys, 32); ``query_stride`` 0: it is the same for all queries."""
     if not query_stride:
@@ -89,7 +97,7 @@ def add_mask(mask: int, query_stride: int, key_stride: int, queries: int, keys: 
         _add_gathered(mask, query_stride, key_stride, queries, keys, scores)
 
 
-@inner
+@inline
 def query_stride_of(args: FlashAttention, mask: int) -> Any:
     """Bytes from query to query of a mask; 0 if it is the same for all queries.
 
@@ -102,12 +110,12 @@ def query_stride_of(args: FlashAttention, mask: int) -> Any:
     for query in range(1, queries):
         for key in range(0, keys, 16):
             own, left = mask + key * 4, keys - key
-            if differ(load_i32_first(own, left), load_i32_first(own + query * stride, left)):
+            if any_different(load_i32_masked(own, left), load_i32_masked(own + query * stride, left)):
                 return stride
     return 0
 
 
-@inner
+@inline
 def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
     """(keys up to the last visible one, by how much the mask of those after it is lower than its largest element).
 
@@ -118,7 +126,7 @@ def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
     lowest = splat_f32(_HIDDEN)
     vector = lowest
     for key in range(0, keys, 16):
-        vector = maximum(load_f32_first_or(mask + key * 4, keys - key, lowest), vector)
+        vector = maximum(load_f32_masked_or(mask + key * 4, keys - key, lowest), vector)
     largest, seen, hidden = reduce_max(vector), keys, _HIDDEN
     # From the end: padding follows the text. One visible key among it ends the search.
     while seen > 0 and read_f32(mask + seen * 4 - 4) <= largest + _HIDING:
@@ -129,22 +137,22 @@ def hidden_behind(mask: int, key_stride: int, keys: int) -> Any:
     return seen, largest - hidden
 
 
-@inner
+@inline
 def sum_of_squares(x: int, stride: int, rows: int, size: int) -> Any:
     """Of all elements of some rows: not below the square of the length of any row or column."""
     # Two sums, so that a multiply-add need not wait for the one before.
     first, second = zero_f32(), zero_f32()
     for row in range(x, x + rows * stride, stride):
         for element in range(0, size, 32):
-            here = load_f32_first(row + element * 4, size - element)
+            here = load_f32_masked(row + element * 4, size - element)
             first = fused_multiply_add(here, here, first)
             if size - element > 16:
-                there = load_f32_first(row + element * 4 + 64, size - element - 16)
+                there = load_f32_masked(row + element * 4 + 64, size - element - 16)
                 second = fused_multiply_add(there, there, second)
     return reduce_add(add(first, second))
 
 
-@inner
+@inline
 def square_of_reach(args: FlashAttention, batch: int, head: int, seen: int, lower: float) -> Any:
     """(length of a head's keys / (lower / 3))^2.
 

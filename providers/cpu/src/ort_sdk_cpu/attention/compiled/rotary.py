@@ -8,10 +8,10 @@ import numpy as np
 
 from ort_sdk_cpu.attention.arguments.operands import Tokens
 from ort_sdk_cpu.attention.arguments.rotary import RotaryEmbedding
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, multiply, splat_f32, subtract
-from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_i64, store_f32_masked
 from ort_sdk_cpu.simd.shuffles import even_lanes, interleave_high, interleave_low, odd_lanes
 
 from .operands import row_of
@@ -21,20 +21,20 @@ __all__ = ["ONE", "biased", "first_position", "rotary_embedding", "rotate_row"]
 ONE = np.float32(1)
 
 
-@inner
+@inline
 def first_position(args: Tokens, batch: int) -> Any:
     """Position of the first query of a sequence. Not below 0: what is read at run time says where memory is touched."""
     return max(0, read_i64(args.cache_positions + (batch * 3 + 1) * 8))
 
 
-@inner
+@inline
 def biased(x: int, bias: int, element: int, left: int) -> Any:
     """16 elements, or those that are left, plus a bias; ``bias`` is 0 for none."""
-    value = load_f32_first(x + element * 4, left)
-    return add(value, load_f32_first(bias + element * 4, left)) if bias else value
+    value = load_f32_masked(x + element * 4, left)
+    return add(value, load_f32_masked(bias + element * 4, left)) if bias else value
 
 
-@inner
+@inline
 def _rotate_interleaved(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
     """Pairs are neighbours, as in GPT-J."""
     # Two vectors of neighbours are split into first and second elements, rotated, and interleaved again.
@@ -42,28 +42,28 @@ def _rotate_interleaved(x: int, bias: int, factors: Any, cos: int, sin: int, pai
         left = 2 * (pairs - pair)
         low, high = biased(x, bias, 2 * pair, left), biased(x, bias, 2 * pair + 16, left - 16)
         first, second = multiply(even_lanes(low, high), factors), multiply(odd_lanes(low, high), factors)
-        c, s = load_f32_first(cos + pair * 4, pairs - pair), load_f32_first(sin + pair * 4, pairs - pair)
+        c, s = load_f32_masked(cos + pair * 4, pairs - pair), load_f32_masked(sin + pair * 4, pairs - pair)
         real = subtract(multiply(first, c), multiply(second, s))
         imaginary = fused_multiply_add(first, s, multiply(second, c))
-        store_f32_first(out + pair * 8, interleave_low(real, imaginary), left)
-        store_f32_first(out + pair * 8 + 64, interleave_high(real, imaginary), left - 16)
+        store_f32_masked(out + pair * 8, interleave_low(real, imaginary), left)
+        store_f32_masked(out + pair * 8 + 64, interleave_high(real, imaginary), left - 16)
 
 
-@inner
+@inline
 def _rotate_halves(x: int, bias: int, factors: Any, cos: int, sin: int, pairs: int, out: int) -> None:
     """A pair is an element of the first half and one of the second, as in GPT-NeoX and Llama."""
     for pair in range(0, pairs, 16):
         left = pairs - pair
         first = multiply(biased(x, bias, pair, left), factors)
-        second = multiply(load_f32_first(x + (pairs + pair) * 4, left), factors)
+        second = multiply(load_f32_masked(x + (pairs + pair) * 4, left), factors)
         if bias:
-            second = fused_multiply_add(load_f32_first(bias + (pairs + pair) * 4, left), factors, second)
-        c, s = load_f32_first(cos + pair * 4, left), load_f32_first(sin + pair * 4, left)
-        store_f32_first(out + pair * 4, subtract(multiply(first, c), multiply(second, s)), left)
-        store_f32_first(out + (pairs + pair) * 4, fused_multiply_add(first, s, multiply(second, c)), left)
+            second = fused_multiply_add(load_f32_masked(bias + (pairs + pair) * 4, left), factors, second)
+        c, s = load_f32_masked(cos + pair * 4, left), load_f32_masked(sin + pair * 4, left)
+        store_f32_masked(out + pair * 4, subtract(multiply(first, c), multiply(second, s)), left)
+        store_f32_masked(out + (pairs + pair) * 4, fused_multiply_add(first, s, multiply(second, c)), left)
 
 
-@inner
+@inline
 def rotate_row(args: Tokens, batch: int, token: int, x: int, bias: int, size: int, factor: float, out: int) -> None:
     """(x + bias) * factor, rotated by the token's position: the elements of the tables' pairs, and the others as they are."""
     factors, tables = splat_f32(factor), args.rotary
@@ -79,7 +79,7 @@ def rotate_row(args: Tokens, batch: int, token: int, x: int, bias: int, size: in
         else:
             _rotate_halves(x, bias, factors, cos, sin, pairs, out)
     for element in range(2 * pairs, size, 16):
-        store_f32_first(out + element * 4, multiply(biased(x, bias, element, size - element), factors), size - element)
+        store_f32_masked(out + element * 4, multiply(biased(x, bias, element, size - element), factors), size - element)
 
 
 @task

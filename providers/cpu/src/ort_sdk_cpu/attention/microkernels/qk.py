@@ -11,9 +11,9 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, moved, opaque
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_fma, emit_if, emit_loop, emit_switch, opaque
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
-from ort_sdk_cpu.simd.shuffles import emit_lane_sums, row_address
+from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_lane_sums
 from ort_sdk_cpu.simd.vector_types import F32, LANES, VF32, operation
 
 __all__ = ["TILE_ROWS", "accumulate_rows", "dot_16_rows", "tile_vectors"]
@@ -38,7 +38,7 @@ def _emit_group(builder: Any, addresses: list[_Address], x: _Address, vectors: A
         numbers = emit_load(builder, values[0], VF32)
         rows, sums = values[1 : 1 + len(addresses)], values[1 + len(addresses) :]
         pairs = zip(rows, sums, strict=True)
-        found = [emit_multiply_add(builder, numbers, emit_load(builder, row, VF32), total) for row, total in pairs]
+        found = [emit_fma(builder, numbers, emit_load(builder, row, VF32), total) for row, total in pairs]
         return [builder.add(address, constant(64)) for address in values[: 1 + len(addresses)]] + found
 
     zeros = [ir.Constant(VF32, None)] * len(addresses)
@@ -47,15 +47,15 @@ def _emit_group(builder: Any, addresses: list[_Address], x: _Address, vectors: A
 
 def _emit_whole_group(builder: Any, b: _Address, b_row: Any, x: _Address, vectors: Any) -> list[Any]:
     """The same of rows that are all there: sixteen pointers would take all integer registers, and be spilled."""
-    starts = [moved(builder, b, row, b_row) for row in range(0, _GROUP, _ROWS_OF_POINTER)]
+    starts = [advance(builder, b, row, b_row) for row in range(0, _GROUP, _ROWS_OF_POINTER)]
     # Opaque to LLVM, which would compute all sixteen pointers before the loop, as it cannot see how few registers are left.
 
     def body(_index: Any, values: list[Any]) -> list[Any]:
         numbers, pointers = emit_load(builder, values[0], VF32), [opaque(builder, value) for value in values[1 : 1 + len(starts)]]
         found = []
         for row, total in enumerate(values[1 + len(starts) :]):
-            address = moved(builder, pointers[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, b_row)
-            found.append(emit_multiply_add(builder, numbers, emit_load(builder, address, VF32), total))
+            address = advance(builder, pointers[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, b_row)
+            found.append(emit_fma(builder, numbers, emit_load(builder, address, VF32), total))
         return [builder.add(address, constant(64)) for address in (values[0], *pointers)] + found
 
     zeros = [ir.Constant(VF32, None)] * _GROUP
@@ -83,13 +83,13 @@ def dot_16_rows(builder: Any, x: Any, b: Any, b_row: Any, b_rows: Any, vectors: 
             sums = []
             # Fewer than 16 keys are left: the last one stands for those that are not there, so nothing outside is read.
             for first in range(0, LANES, _GROUP):
-                addresses = [row_address(builder, b, b_row, row, b_rows) for row in range(first, first + _GROUP)]
+                addresses = [clamped_row_address(builder, b, b_row, row, b_rows) for row in range(first, first + _GROUP)]
                 sums += _emit_group(builder, addresses, x, vectors)
             emit_store(builder, target, emit_lane_sums(builder, sums))
         with all_there:
             sums = []
             for first in range(0, LANES, _GROUP):
-                sums += _emit_whole_group(builder, moved(builder, b, first, b_row), b_row, x, vectors)
+                sums += _emit_whole_group(builder, advance(builder, b, first, b_row), b_row, x, vectors)
             emit_store(builder, target, emit_lane_sums(builder, sums))
 
 
@@ -108,12 +108,12 @@ def _emit_tile(builder: Any, rows: int, columns: int, given: tuple[Any, ...]) ->
     def body(_index: Any, values: list[Any]) -> list[Any]:
         vectors = [emit_load(builder, builder.add(values[0], constant(64 * column)), VF32) for column in range(columns)]
         # Each weight is broadcast once for all vectors of the tile, and each vector loaded once for all rows.
-        weights = [splat(builder, emit_load(builder, moved(builder, values[1], row, x_row), F32)) for row in range(rows)]
+        weights = [splat(builder, emit_load(builder, advance(builder, values[1], row, x_row), F32)) for row in range(rows)]
         pairs = [(weight, vector) for weight in weights for vector in vectors]
-        found = [emit_multiply_add(builder, *pair, total) for pair, total in zip(pairs, values[2:], strict=True)]
+        found = [emit_fma(builder, *pair, total) for pair, total in zip(pairs, values[2:], strict=True)]
         return [builder.add(values[0], b_step), builder.add(values[1], constant(4)), *found]
 
-    starts = [moved(builder, target, row, target_row) for row in range(rows)]
+    starts = [advance(builder, target, row, target_row) for row in range(rows)]
     addresses = [builder.add(start, constant(64 * column)) for start in starts for column in range(columns)]
     zeros = [ir.Constant(VF32, None)] * len(addresses)
     # Sums begin in registers with what is there, or with 0: the tile is stored once.
@@ -156,6 +156,6 @@ def accumulate_rows(
 
     def emit_columns(case: int) -> None:
         widths = [width for width in _TILE_WIDTHS if tile_vectors(case, width) == width]
-        emit_choice(builder, columns, widths, lambda width: _emit_tile(builder, case, width, given))
+        emit_switch(builder, columns, widths, lambda width: _emit_tile(builder, case, width, given))
 
-    emit_choice(builder, rows, range(1, TILE_ROWS + 1), emit_columns)
+    emit_switch(builder, rows, range(1, TILE_ROWS + 1), emit_columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["MODULE", "SampleWindows"]
@@ -47,5 +47,5 @@ class SampleWindows(TaskArguments, module=MODULE, tasks=("sample_windows",)):
         taps = self.samples * self.rows * self.columns * self.taps_down * self.taps_right
         yield reads(self.x, self.samples * self.height * self.width * self.channels * FLOAT)
         yield reads(self.offsets, self.groups * 2 * taps * FLOAT)
-        yield given(self.factors, self.groups * taps * FLOAT)
+        yield reads_if_given(self.factors, self.groups * taps * FLOAT)
         yield writes(self.out, taps * self.channels * FLOAT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["MODULE", "Depthwise"]
@@ -49,5 +49,5 @@ class Depthwise(TaskArguments, module=MODULE, tasks=("depthwise",)):
         pixel = self.channels * FLOAT
         yield reads(self.x, self.samples * self.height * self.width * pixel)
         yield reads(self.filters, self.taps_down * self.taps_right * pixel)
-        yield given(self.bias, pixel)
+        yield reads_if_given(self.bias, pixel)
         yield writes(self.out, self.samples * self.rows * self.columns * pixel)

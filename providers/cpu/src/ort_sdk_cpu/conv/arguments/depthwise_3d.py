@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reads
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, require_at_most
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 from .direct import results, workspace
@@ -33,7 +33,7 @@ class Depthwise3d(SeparableSizes, module=MODULE, tasks=("depthwise_3d",)):
         """What is read and written."""
         used = workspace_of(self, 1 + self.taps * ((self.taps_down - 1) * self.dilation_down + 1))
         check_lines(self.taps * self.taps_down)
-        at_most("channels of filters", self.filtered, self.outputs)
+        require_at_most("channels of filters", self.filtered, self.outputs)
         yield reads(self.x, self.samples * self.depth * self.height * self.width * self.channels * FLOAT)
         yield from weights_of(self, self.taps * self.taps_down * self.taps_right)
         yield workspace(self.work, threads, self.work_bytes, used.nbytes)

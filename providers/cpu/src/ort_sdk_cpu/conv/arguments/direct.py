@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk_cpu.jit.arguments import Counter, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, given, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, reads_if_given, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["POINTED_LATER", "ActivationWords", "Epilogue", "JobCounters", "Operands", "results", "workspace"]
@@ -73,12 +73,12 @@ class JobCounters(TaskArguments):
 def results(bias: int, added: int, out: int, last: int, pixels: int, outputs: int) -> Extents:
     """What is written, and what is added before and after the activation, which has the same layout."""
     nbytes = pixels * outputs * FLOAT
-    yield given(bias, outputs * FLOAT if pixels > 0 else 0)
-    yield given(added, nbytes)
-    yield given(last, nbytes)
+    yield reads_if_given(bias, outputs * FLOAT if pixels > 0 else 0)
+    yield reads_if_given(added, nbytes)
+    yield reads_if_given(last, nbytes)
     yield writes(out, nbytes)
 
 
 def workspace(at: int, threads: int, thread_bytes: int, used: int) -> Extent:
     """Workspace, of which each thread has some and uses some."""
-    return works(at, (threads - 1) * thread_bytes + used)
+    return uses_workspace(at, (threads - 1) * thread_bytes + used)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reads
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, require_at_most
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, round_up
 
 from .direct import Epilogue, JobCounters, Operands, results, workspace
 
@@ -41,10 +41,10 @@ class FewInputChannels(Operands, module=MODULE, tasks=("few_input_channels",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        at_most("columns less than eight of an output", _PIXELS - self.columns, 0)
-        length = whole((self.columns - 1) * self.step_right + self.taps_right)
+        require_at_most("columns less than eight of an output", _PIXELS - self.columns, 0)
+        length = round_up((self.columns - 1) * self.step_right + self.taps_right)
         yield reads(self.x, self.samples * self.height * self.width * self.channels * FLOAT)
-        yield reads(self.weights, self.channels * self.taps_down * self.taps_right * whole(self.outputs) * FLOAT)
+        yield reads(self.weights, self.channels * self.taps_down * self.taps_right * round_up(self.outputs) * FLOAT)
         yield workspace(self.work, threads, self.work_bytes, self.channels * self.taps_down * length * FLOAT)
         pixels = self.samples * self.rows * self.columns
         yield from results(self.bias, self.added, self.out, self.epilogue.last, pixels, self.outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["MODULE", "FewWindows"]
@@ -57,7 +57,7 @@ class FewWindows(TaskArguments, module=MODULE, tasks=("few_windows",)):
         written = self.samples * self.outputs * positions * FLOAT
         yield reads(self.x, self.samples * self.channels * self.height * self.width * FLOAT)
         yield reads(self.weights, self.outputs * depth * FLOAT)
-        yield given(self.bias, self.outputs * FLOAT)
-        yield given(self.added, written)
+        yield reads_if_given(self.bias, self.outputs * FLOAT)
+        yield reads_if_given(self.added, written)
         yield writes(self.out, written)
-        yield works(self.work, threads * positions * depth * FLOAT)
+        yield uses_workspace(self.work, threads * positions * depth * FLOAT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reaches, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, reads_if_given, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES
 
 __all__ = ["MODULE", "Axes", "NaiveConv"]
@@ -75,7 +75,7 @@ class NaiveConv(TaskArguments, module=MODULE, tasks=("naive_conv",)):
         each = (self.outputs // self.groups, self.groups, self.channels // self.groups, taps)
         steps = (self.output_bytes, self.group_bytes, self.channel_bytes, self.tap_bytes)
         yield reads(self.x, self.samples * self.channels * self.size.depth * self.size.height * self.size.width * FLOAT)
-        yield reaches(self.weights, each, steps, FLOAT, offset=self.first_tap_bytes)
-        yield given(self.bias, self.outputs * FLOAT)
+        yield accesses(self.weights, each, steps, FLOAT, offset=self.first_tap_bytes)
+        yield reads_if_given(self.bias, self.outputs * FLOAT)
         yield writes(self.out, self.samples * self.outputs * result.depth * result.height * result.width * FLOAT)
-        yield works(self.work, FLOAT * max(threads * (count + LANES), (threads - 1) * (count + LANES) + read))
+        yield uses_workspace(self.work, FLOAT * max(threads * (count + LANES), (threads - 1) * (count + LANES) + read))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.extents.declaration import Extents, reads
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, float_tile, panel_bytes, panels_of
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, panel_bytes, panel_count, register_tile
 
 from .direct import Epilogue, JobCounters, Operands, results, workspace
 
@@ -29,8 +29,8 @@ class Pointwise(Operands, module=MODULE, tasks=("pointwise",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        used = (1 + panels_of(self.outputs) + float_tile()[0]) * panel_bytes()
+        used = (1 + panel_count(self.outputs) + register_tile()[0]) * panel_bytes()
         yield reads(self.x, self.pixels * self.channels * FLOAT)
-        yield reads(self.weights, panels_of(self.outputs) * self.channels * panel_bytes())
+        yield reads(self.weights, panel_count(self.outputs) * self.channels * panel_bytes())
         yield workspace(self.work, threads, self.work_bytes, used)
         yield from results(self.bias, self.added, self.out, self.epilogue.last, self.pixels, self.outputs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, given, reads
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, float_tile, panel_bytes, panels_of
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, require_at_most
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, panel_bytes, panel_count, register_tile
 
 from .direct import ActivationWords, Epilogue, JobCounters, results, workspace
 
@@ -116,8 +116,8 @@ class Workspace(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes that a thread uses."""
-        vectors = 1 + panels_of(self.outputs) + float_tile()[0] + 2 * panels_of(self.filtered)
-        results = self.strip * self.columns * (panels_of(self.filtered) * panel_bytes() + VECTOR) if self.has_results else 0
+        vectors = 1 + panel_count(self.outputs) + register_tile()[0] + 2 * panel_count(self.filtered)
+        results = self.strip * self.columns * (panel_count(self.filtered) * panel_bytes() + VECTOR) if self.has_results else 0
         lines = (self.lines - 1) * self.line + max(self.line, self.reach)
         return vectors * panel_bytes() + _LINES * 8 + self.image * FLOAT + results + lines * panel_bytes()
 
@@ -141,10 +141,10 @@ def workspace_of(args: SeparableSizes, lines: int) -> Workspace:
 
 def weights_of(args: SeparableSizes, taps: int) -> Extents:
     """Weights and biases of all convolutions but for the first one's weights."""
-    yield given(args.weights, panels_of(args.outputs) * args.filtered * panel_bytes())
-    yield given(args.line_bias, args.filtered * FLOAT)
-    yield reads(args.filters, panels_of(args.filtered) * taps * panel_bytes())
-    yield given(args.window_bias, args.filtered * FLOAT)
+    yield reads_if_given(args.weights, panel_count(args.outputs) * args.filtered * panel_bytes())
+    yield reads_if_given(args.line_bias, args.filtered * FLOAT)
+    yield reads(args.filters, panel_count(args.filtered) * taps * panel_bytes())
+    yield reads_if_given(args.window_bias, args.filtered * FLOAT)
 
 
 def check_lines(count: int) -> None:
@@ -153,7 +153,7 @@ def check_lines(count: int) -> None:
     Raises:
         ExtentError: there are more.
     """
-    at_most("lines under a row of windows", count, _LINES)
+    require_at_most("lines under a row of windows", count, _LINES)
 
 
 class Separable(SeparableSizes, module=MODULE, tasks=("separable",)):
@@ -164,18 +164,20 @@ class Separable(SeparableSizes, module=MODULE, tasks=("separable",)):
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         slots = (self.strip - 1) * self.step_down + (self.taps_down - 1) * self.dilation_down + 1
-        used = workspace_of(self, slots * (1 if self.is_by_channels else panels_of(self.filtered)))
+        used = workspace_of(self, slots * (1 if self.is_by_channels else panel_count(self.filtered)))
         check_lines(max(self.taps_down, self.channels * self.image.taps_down))
         depth = self.channels * (self.image.taps_down * self.image.taps_right or 1)
         if self.image.taps_down:
-            at_most("numbers of a line", (self.width - 1) * self.image.step_right + self.image.taps_right, self.image.length)
+            require_at_most(
+                "numbers of a line", (self.width - 1) * self.image.step_right + self.image.taps_right, self.image.length
+            )
             yield reads(self.x, self.samples * self.channels * self.image.height * self.image.width * FLOAT)
         else:
             yield reads(self.x, self.samples * self.height * self.width * self.channels * FLOAT)
         if self.image.taps_down or self.line_weights.is_given:
-            yield reads(self.line_weights, panels_of(self.filtered) * depth * panel_bytes())
+            yield reads(self.line_weights, panel_count(self.filtered) * depth * panel_bytes())
         if not self.weights.is_given:
-            at_most("channels of filters", self.filtered, self.outputs)
+            require_at_most("channels of filters", self.filtered, self.outputs)
         yield from weights_of(self, self.taps_down * self.taps_right)
         yield workspace(self.work, threads, self.work_bytes, used.nbytes)
         pixels = self.samples * self.rows * self.columns

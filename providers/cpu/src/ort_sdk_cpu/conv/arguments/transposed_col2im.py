@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reaches, reads, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, reads_if_given, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, round_up
 
 from .direct import workspace
 
@@ -72,12 +72,12 @@ class TransposedCol2im(TaskArguments, module=MODULE, tasks=("transposed_col2im",
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         taps = self.outputs * self.taps_down * self.taps_right
-        panel = whole(self.channels) * 2 * VECTOR
-        phases = self.step_right * whole(min(self.chunk, -(-self.columns // self.step_right))) * FLOAT
+        panel = round_up(self.channels) * 2 * VECTOR
+        phases = self.step_right * round_up(min(self.chunk, -(-self.columns // self.step_right))) * FLOAT
         sizes = (self.samples, self.channels, self.height, self.width)
-        yield reaches(self.x, sizes, (self.x_sample, self.x_channel, self.x_row, self.x_pixel), FLOAT)
+        yield accesses(self.x, sizes, (self.x_sample, self.x_channel, self.x_row, self.x_pixel), FLOAT)
         yield reads(self.weights, self.channels * taps * FLOAT)
-        yield given(self.bias, self.outputs * FLOAT)
+        yield reads_if_given(self.bias, self.outputs * FLOAT)
         yield writes(self.out, self.samples * self.outputs * self.rows * self.columns * FLOAT)
         used = panel + LANES * VECTOR + self.kept * taps * self.pitch + phases
         yield workspace(self.work, threads, self.work_bytes, used)

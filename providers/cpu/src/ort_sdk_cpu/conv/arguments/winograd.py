@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, panel_bytes, panels_of, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, require_at_most, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, panel_bytes, panel_count, round_up
 
 from .direct import Epilogue, JobCounters, Operands, results, workspace
 
@@ -43,13 +43,13 @@ class Winograd(Operands, module=MODULE, tasks=("winograd",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        at_most("rows of tiles", self.tile_rows, (self.rows + 1) // 2)
-        at_most("columns of tiles", self.tile_columns, (self.columns + 1) // 2)
+        require_at_most("rows of tiles", self.tile_rows, (self.rows + 1) // 2)
+        require_at_most("columns of tiles", self.tile_columns, (self.columns + 1) // 2)
         tiles = -(-self.samples * self.tile_rows * self.tile_columns // self.blocks)
-        transformed = _POINTS * (tiles * (whole(self.channels) * FLOAT + VECTOR) + VECTOR)
+        transformed = _POINTS * (tiles * (round_up(self.channels) * FLOAT + VECTOR) + VECTOR)
         products = tiles * (_POINTS * panel_bytes() + VECTOR)
         yield reads(self.x, self.samples * self.height * self.width * self.channels * FLOAT)
-        yield reads(self.weights, panels_of(self.outputs) * _POINTS * self.channels * panel_bytes())
+        yield reads(self.weights, panel_count(self.outputs) * _POINTS * self.channels * panel_bytes())
         yield workspace(self.work, threads, self.work_bytes, transformed + products)
         pixels = self.samples * self.rows * self.columns
         yield from results(self.bias, self.added, self.out, self.epilogue.last, pixels, self.outputs)
@@ -70,5 +70,5 @@ class WinogradWeights(TaskArguments, module=MODULE, tasks=("winograd_weights",))
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         yield reads(self.weights, self.outputs * self.channels * _TAPS * FLOAT)
-        yield writes(self.out, panels_of(self.outputs) * _POINTS * self.channels * panel_bytes())
-        yield works(self.work, threads * _TAPS * LANES * VECTOR)
+        yield writes(self.out, panel_count(self.outputs) * _POINTS * self.channels * panel_bytes())
+        yield uses_workspace(self.work, threads * _TAPS * LANES * VECTOR)

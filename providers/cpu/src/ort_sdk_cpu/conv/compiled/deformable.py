@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.conv.arguments.deformable import SampleWindows
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_f32, store_f32_masked
 
 __all__ = ["sample_windows"]
 
 
-@inner
+@inline
 def _share(address: float, corner: float, size: int) -> Any:
     """Weight of a row or column of pixels in a sample: 0 outside of the image."""
     if not 0 <= corner <= size - 1:
@@ -27,7 +27,7 @@ def _share(address: float, corner: float, size: int) -> Any:
     return np.float32(1) - abs(address - corner)
 
 
-@inner
+@inline
 def _add_corner(
     x: int, pitch: int, size: int, row: float, column: float, share: float, channel: int, left: int, total: Any
 ) -> Any:
@@ -36,10 +36,10 @@ def _add_corner(
     if share == 0:
         return total
     address = x + int(row) * pitch + int(column) * size + channel * 4
-    return fused_multiply_add(load_f32_first(address, left), splat_f32(share), total)
+    return fused_multiply_add(load_f32_masked(address, left), splat_f32(share), total)
 
 
-@inner
+@inline
 def _sample(args: SampleWindows, x: int, down: float, right: float, factor: float, first: int, count: int, out: int) -> None:
     """Channels of a group at a address."""
     height, width, size = args.height, args.width, args.channels * 4
@@ -55,7 +55,7 @@ def _sample(args: SampleWindows, x: int, down: float, right: float, factor: floa
         total = _add_corner(
             x, pitch, size, top + np.float32(1), start + np.float32(1), below * behind, first + channel, left, total
         )
-        store_f32_first(out + channel * 4, multiply(total, splat_f32(factor)), left)
+        store_f32_masked(out + channel * 4, multiply(total, splat_f32(factor)), left)
 
 
 @task

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.conv.arguments.depthwise import Depthwise
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
 
 __all__ = ["depthwise"]
 
@@ -19,7 +19,7 @@ _LEAKY_RELU, _CLIP = int(ActivationKind.LEAKY_RELU), int(ActivationKind.CLIP)
 _ZERO = np.float32(0)
 
 
-@inner
+@inline
 def _taps(size: int, kernel: int, dilation: int, origin: int) -> tuple[int, int]:
     """The taps of a window that are within an axis: the first, and the one behind the last."""
     first = 0 if origin >= 0 else (-origin + dilation - 1) // dilation
@@ -27,7 +27,7 @@ def _taps(size: int, kernel: int, dilation: int, origin: int) -> tuple[int, int]
     return first, stop
 
 
-@inner
+@inline
 def _finished(args: Depthwise, value: Any) -> Any:
     if args.activation == _CLIP:
         return minimum(splat_f32(args.beta), maximum(splat_f32(args.alpha), value))
@@ -39,7 +39,7 @@ def _finished(args: Depthwise, value: Any) -> Any:
     return fused_multiply_add(minimum(value, zero_f32()), splat_f32(args.alpha), maximum(value, zero_f32()))
 
 
-@inner
+@inline
 def _row(args: Depthwise, sample: int, row: int) -> None:
     channels, height, width = args.channels, args.height, args.width
     kernel_width, columns = args.taps_right, args.columns
@@ -76,14 +76,14 @@ def _row(args: Depthwise, sample: int, row: int) -> None:
         # What is left of the channels, by masked vectors: there are at most three.
         for channel in range(whole, channels, 16):
             remainder, address = channels - channel, channel * 4
-            a = load_f32_first(bias + address, remainder) if bias else zero_f32()
+            a = load_f32_masked(bias + address, remainder) if bias else zero_f32()
             for y in range(first_y, stop_y):
                 line = source + ((top + y * step_down) * width + left) * pixel + address
                 filters = args.filters + y * kernel_width * pixel + address
                 for x in range(first_x, stop_x):
-                    value = load_f32_first(line + x * step_right * pixel, remainder)
-                    a = fused_multiply_add(value, load_f32_first(filters + x * pixel, remainder), a)
-            store_f32_first(target + column * pixel + address, _finished(args, a), remainder)
+                    value = load_f32_masked(line + x * step_right * pixel, remainder)
+                    a = fused_multiply_add(value, load_f32_masked(filters + x * pixel, remainder), a)
+            store_f32_masked(target + column * pixel + address, _finished(args, a), remainder)
 
 
 @task

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ort_sdk_cpu.conv.arguments.depthwise_3d import Depthwise3d
 from ort_sdk_cpu.conv.microkernels.pointwise import panels_of
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.memory import write_i64
 
 from .separable import PIXEL, convolve_row, copy_part, prepare, work_addresses
@@ -17,7 +17,7 @@ from .separable import PIXEL, convolve_row, copy_part, prepare, work_addresses
 __all__ = ["depthwise_3d"]
 
 
-@inner
+@inline
 def _planes(args: Depthwise3d, front: int) -> tuple[int, int]:
     """First and last but one plane of taps within the volume, for windows that begin at a plane."""
     size, dilation = args.depth, args.dilation
@@ -26,13 +26,13 @@ def _planes(args: Depthwise3d, front: int) -> tuple[int, int]:
     return first, max(first, stop)
 
 
-@inner
+@inline
 def _slots(args: Depthwise3d) -> int:
     """Lines of a plane under a row of windows, those between taps with them."""
     return int((args.taps_down - 1) * args.dilation_down + 1)
 
 
-@inner
+@inline
 def _copy_lines(args: Depthwise3d, plane: int, first: int, stop: int, panel: int, lines: int) -> None:
     """A panel of some lines of a plane, each into the slot of the ring whose line is no more needed."""
     row, line = args.width * args.channels * 4, args.line * PIXEL
@@ -41,7 +41,7 @@ def _copy_lines(args: Depthwise3d, plane: int, first: int, stop: int, panel: int
         copy_part(args, source, panel, lines + index % _slots(args) * line + args.left * PIXEL)
 
 
-@inner
+@inline
 def _point(args: Depthwise3d, top: int, zeros: int, lines: int, addresses: int) -> None:
     """Addresses of the lines of a plane under a row of windows; of zeros where there are none."""
     line, height = args.line * PIXEL, args.height
@@ -50,7 +50,7 @@ def _point(args: Depthwise3d, top: int, zeros: int, lines: int, addresses: int) 
         write_i64(addresses + tap * 8, lines + index % _slots(args) * line if 0 <= index < height else zeros)
 
 
-@inner
+@inline
 def _convolve_plane(args: Depthwise3d, sample: int, depth: int, first: int, stop: int, panel: int, work: int) -> None:
     """Some rows of a plane of the output, in a panel."""
     _, bias, room, addresses, _, zeros = work_addresses(args, work)

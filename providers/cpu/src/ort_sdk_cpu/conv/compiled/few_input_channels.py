@@ -10,11 +10,11 @@ from typing import Any
 from ort_sdk_cpu.conv.arguments.few_input_channels import FewInputChannels
 from ort_sdk_cpu.conv.microkernels.epilogue import activated, finished
 from ort_sdk_cpu.conv.microkernels.pointwise import copy_line
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, zero_f32
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_first, store_f32, store_f32_first
-from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_masked, store_f32, store_f32_masked
+from ort_sdk_cpu.simd.synchronization import finish_jobs, next_job
 
 __all__ = ["few_input_channels"]
 
@@ -23,7 +23,7 @@ __all__ = ["few_input_channels"]
 _PIXELS = 8
 
 
-@inner
+@inline
 def _copy_lines(args: FewInputChannels, sample: int, row: int, lines: int, length: int) -> None:
     """The lines that a row of the output reads, channel by channel, between zeros."""
     height, width, channels, taps = args.height, args.width, args.channels, args.taps_down
@@ -38,13 +38,13 @@ def _copy_lines(args: FewInputChannels, sample: int, row: int, lines: int, lengt
             copy_line(source, width, left, lines + (channel * taps + tap) * length * 4, length)
 
 
-@inner
+@inline
 def _finish(args: FewInputChannels, offset: int, left: int, value: Any) -> None:
     """All that may be done to a sum."""
-    store_f32_first(args.out + offset, finished(args, offset, left, value), left)
+    store_f32_masked(args.out + offset, finished(args, offset, left, value), left)
 
 
-@inner
+@inline
 def _store_pixels(
     args: FewInputChannels, offset: int, left: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
 ) -> None:
@@ -74,13 +74,13 @@ def _store_pixels(
         _finish(args, offset + 7 * pixel, left, h)
 
 
-@inner
+@inline
 def _one_vector(args: FewInputChannels, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
     """Sixteen channels of neighbouring pixels."""
     outputs, step = args.outputs, args.step_right * 4
     start, left = zero_f32(), outputs - channel
     if args.bias:
-        start = load_f32_first(args.bias + channel * 4, left)
+        start = load_f32_masked(args.bias + channel * 4, left)
     a, b, c, d, e, f, g, h = start, start, start, start, start, start, start, start
     taps, row = args.taps_right, (outputs + 15) // 16 * 64
     for line in range(args.channels * args.taps_down):
@@ -100,14 +100,14 @@ def _one_vector(args: FewInputChannels, lines: int, length: int, weights: int, o
     _store_pixels(args, offset, left, a, b, c, d, e, f, g, h)
 
 
-@inner
+@inline
 def _two_vectors(args: FewInputChannels, lines: int, length: int, weights: int, offset: int, channel: int) -> None:
     """Thirty-two channels of neighbouring pixels: elements of the image are broadcast once for both vectors."""
     outputs, step = args.outputs, args.step_right * 4
     a, b, left = zero_f32(), zero_f32(), outputs - channel - 16
     if args.bias:
         a = load_f32(args.bias + channel * 4)
-        b = load_f32_first(args.bias + channel * 4 + 64, left)
+        b = load_f32_masked(args.bias + channel * 4 + 64, left)
     a0, a1, a2, a3, a4, a5, a6, a7 = a, a, a, a, a, a, a, a
     b0, b1, b2, b3, b4, b5, b6, b7 = b, b, b, b, b, b, b, b
     taps, row = args.taps_right, (outputs + 15) // 16 * 64
@@ -160,4 +160,4 @@ def few_input_channels(args: FewInputChannels, thread: int, threads: int) -> Non
                 else:
                     _one_vector(args, address, length, weights, offset, channel)
         job, tried = next_job(counters, jobs, thread, threads, tried)
-    leave_jobs(counters, threads)
+    finish_jobs(counters, threads)

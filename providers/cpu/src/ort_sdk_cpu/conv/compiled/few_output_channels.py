@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from ort_sdk_cpu.conv.arguments.few_output_channels import FewOutputChannels
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, read_f32, store_f32_masked, write_f32
 
 __all__ = ["few_output_channels"]
 
 
-@inner
+@inline
 def _one(args: FewOutputChannels, source: int, weights: int, first: int, last: int, run: int) -> float:
     """Sum of a window.
 
@@ -34,12 +34,12 @@ def _one(args: FewOutputChannels, source: int, weights: int, first: int, last: i
         x, w = source + row * pitch, weights + row * width
         for element in range(0, run, 16):
             left = run - element
-            total = fused_multiply_add(load_f32_first(x + element * 4, left), load_f32_first(w + element * 4, left), total)
+            total = fused_multiply_add(load_f32_masked(x + element * 4, left), load_f32_masked(w + element * 4, left), total)
     found: float = reduce_add(total)
     return found
 
 
-@inner
+@inline
 def _four(
     args: FewOutputChannels, source: int, weights: int, first: int, last: int, run: int
 ) -> tuple[float, float, float, float]:
@@ -58,15 +58,15 @@ def _four(
             c = fused_multiply_add(load_f32(x + address + 2 * step), weight, c)
             d = fused_multiply_add(load_f32(x + address + 3 * step), weight, d)
         if left > 0:
-            weight, remainder = load_f32_first(w + whole, left), x + whole
-            a = fused_multiply_add(load_f32_first(remainder, left), weight, a)
-            b = fused_multiply_add(load_f32_first(remainder + step, left), weight, b)
-            c = fused_multiply_add(load_f32_first(remainder + 2 * step, left), weight, c)
-            d = fused_multiply_add(load_f32_first(remainder + 3 * step, left), weight, d)
+            weight, remainder = load_f32_masked(w + whole, left), x + whole
+            a = fused_multiply_add(load_f32_masked(remainder, left), weight, a)
+            b = fused_multiply_add(load_f32_masked(remainder + step, left), weight, b)
+            c = fused_multiply_add(load_f32_masked(remainder + 2 * step, left), weight, c)
+            d = fused_multiply_add(load_f32_masked(remainder + 3 * step, left), weight, d)
     return reduce_add(a), reduce_add(b), reduce_add(c), reduce_add(d)
 
 
-@inner
+@inline
 def _row(args: FewOutputChannels, output: int, image: int, line: int, out: int) -> None:
     """Sums of one channel along a row.
 
@@ -117,5 +117,5 @@ def few_output_channels(args: FewOutputChannels, thread: int, threads: int) -> N
         # The epilogue goes over a whole row of pixels, which is in the first cache: a pixel alone is a fraction of a vector.
         for address in range(0, line_bytes, 64):
             left = (line_bytes - address) // 4
-            value = finished(args, job * line_bytes + address, left, load_f32_first(out + address, left))
-            store_f32_first(out + address, value, left)
+            value = finished(args, job * line_bytes + address, left, load_f32_masked(out + address, left))
+            store_f32_masked(out + address, value, left)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.conv.arguments.few_windows import FewWindows
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd import math
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, reduce_add, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, read_f32, store_f32_masked, write_f32
 
 __all__ = ["few_windows"]
 
@@ -24,7 +24,7 @@ _LEAKY_RELU, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SIGMO
 _TANH, _HARD_SIGMOID = int(ActivationKind.TANH), int(ActivationKind.HARD_SIGMOID)
 
 
-@inner
+@inline
 def _copy_windows(args: FewWindows, x: int, channels: int, work: int, work_row: int) -> None:
     """im2row of a group's channels of one sample, zeros for what is outside of X."""
     height, width = args.height, args.width
@@ -37,7 +37,7 @@ def _copy_windows(args: FewWindows, x: int, channels: int, work: int, work_row: 
         for column in range(out_width):
             target = work + (row * out_width + column) * work_row
             for address in range(0, work_row, 64):
-                store_f32_first(target + address, zero_f32(), (work_row - address) // 4)
+                store_f32_masked(target + address, zero_f32(), (work_row - address) // 4)
             first = column * stride_width - left
             for channel in range(channels):
                 for tap_row in range(kernel_height):
@@ -47,14 +47,14 @@ def _copy_windows(args: FewWindows, x: int, channels: int, work: int, work_row: 
                     target += kernel_width * 4
 
 
-@inner
+@inline
 def _copy_line(line: int, first: int, dilation: int, width: int, target: int, count: int) -> None:
     """Taps of one row of a window that are within the edges."""
     # Taps next to each other are copied in vectors, others one by one.
     if dilation == 1:
         low, high = max(0, -first), min(count, width - first)
         for tap in range(low, high, 16):
-            store_f32_first(target + tap * 4, load_f32_first(line + (first + tap) * 4, high - tap), high - tap)
+            store_f32_masked(target + tap * 4, load_f32_masked(line + (first + tap) * 4, high - tap), high - tap)
     else:
         for tap in range(count):
             address = first + tap * dilation
@@ -62,7 +62,7 @@ def _copy_line(line: int, first: int, dilation: int, width: int, target: int, co
                 write_f32(target + tap * 4, read_f32(line + address * 4))
 
 
-@inner
+@inline
 def _finished(args: FewWindows, value: Any, row: int, address: int) -> Any:
     bias, added, activation = args.bias, args.added, args.activation
     if bias:
@@ -75,7 +75,7 @@ def _finished(args: FewWindows, value: Any, row: int, address: int) -> Any:
     return value
 
 
-@inner
+@inline
 def _four_windows(
     args: FewWindows, weight: int, row: int, work: int, work_row: int, depth: int, count: int, address: int
 ) -> None:
@@ -91,11 +91,11 @@ def _four_windows(
         d = fused_multiply_add(load_f32(window + fourth), value, d)
     remainder = depth % 16
     if remainder:
-        value, window = load_f32_first(weight + whole, remainder), work + whole
-        a = fused_multiply_add(load_f32_first(window, remainder), value, a)
-        b = fused_multiply_add(load_f32_first(window + second, remainder), value, b)
-        c = fused_multiply_add(load_f32_first(window + third, remainder), value, c)
-        d = fused_multiply_add(load_f32_first(window + fourth, remainder), value, d)
+        value, window = load_f32_masked(weight + whole, remainder), work + whole
+        a = fused_multiply_add(load_f32_masked(window, remainder), value, a)
+        b = fused_multiply_add(load_f32_masked(window + second, remainder), value, b)
+        c = fused_multiply_add(load_f32_masked(window + third, remainder), value, c)
+        d = fused_multiply_add(load_f32_masked(window + fourth, remainder), value, d)
     out = args.out
     write_f32(out + address, _finished(args, reduce_add(a), row, address))
     if count > 1:
@@ -106,7 +106,7 @@ def _four_windows(
         write_f32(out + address + 12, _finished(args, reduce_add(d), row, address + 12))
 
 
-@inner
+@inline
 def _one_window(args: FewWindows, weight: int, row: int, work: int, depth: int, address: int) -> None:
     """Product of a row of the weights with one window, in four sums."""
     # One window has one sum: four partial ones are independent chains, which hide the latency of a multiply-add.
@@ -120,18 +120,18 @@ def _one_window(args: FewWindows, weight: int, row: int, work: int, depth: int, 
         d = fused_multiply_add(load_f32(window + 192), load_f32(row_place + 192), d)
     for step in range(whole, depth * 4, 64):
         left = depth - step // 4
-        a = fused_multiply_add(load_f32_first(work + step, left), load_f32_first(weight + step, left), a)
+        a = fused_multiply_add(load_f32_masked(work + step, left), load_f32_masked(weight + step, left), a)
     total = (reduce_add(a) + reduce_add(b)) + (reduce_add(c) + reduce_add(d))
     write_f32(args.out + address, _finished(args, total, row, address))
 
 
-@inner
+@inline
 def _activate(args: FewWindows, address: int, count: int) -> None:
     """Activation of finished results in address, but for the one that each result met when it was written."""
     activation, first, second = args.activation, splat_f32(args.alpha), splat_f32(args.beta)
     for start in range(0, count * 4, 64):
         left = count - start // 4
-        value = load_f32_first(address + start, left)
+        value = load_f32_masked(address + start, left)
         if activation == _SIGMOID:
             value = math.sigmoid(value)
         elif activation == _TANH:
@@ -141,7 +141,7 @@ def _activate(args: FewWindows, address: int, count: int) -> None:
             value = minimum(splat_f32(np.float32(1)), maximum(zero_f32(), line))
         elif activation == _CLIP:
             value = minimum(second, maximum(first, value))
-        store_f32_first(address + start, value, left)
+        store_f32_masked(address + start, value, left)
 
 
 @task

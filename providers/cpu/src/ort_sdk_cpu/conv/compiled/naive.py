@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.conv.arguments.naive import NaiveConv
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, read_f32, store_f32, store_f32_first, write_f32
-from ort_sdk_cpu.simd.remainder import load_f32_steps, select_less
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
+from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, select_less, splat_f32, zero_f32
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_strided, read_f32, store_f32, store_f32_masked, write_f32
 
 __all__ = ["naive_conv"]
 
 
-@inner
+@inline
 def _clear(work: int, count: int) -> None:
     for element in range(0, count, 16):
         store_f32(work + element * 4, zero_f32())
 
 
-@inner
+@inline
 def _scatter(args: NaiveConv, x: int, work: int) -> None:
     """Put the elements of a sample between zeros, at their distances; those that a negative padding cuts off are left out."""
     channels, depth, height, width = args.channels, args.size.depth, args.size.height, args.size.width
@@ -43,20 +42,20 @@ def _scatter(args: NaiveConv, x: int, work: int) -> None:
                     write_f32(target + address * 4, read_f32(source + column * 4))
 
 
-@inner
+@inline
 def _bias(args: NaiveConv, output: int) -> Any:
     bias = args.bias
     return splat_f32(read_f32(bias + output * 4) if bias else np.float32(0))
 
 
-@inner
+@inline
 def _leaky_relu(x: Any, slope: float) -> Any:
     """LeakyRelu; infinity below zero, too, becomes zero by a slope of zero."""
     below = multiply(x, splat_f32(slope)) if slope != np.float32(0) else zero_f32()
     return select_less(x, zero_f32(), below, x)
 
 
-@inner
+@inline
 def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int, address: int) -> None:
     """Up to 16 neighbours in a row of up to four outputs.
 
@@ -87,20 +86,20 @@ def _four_outputs(args: NaiveConv, work: int, weight: int, first: int, left: int
                 for tap in range(taps_w):
                     at = source + tap * args.dilation.width * 4
                     # With stride 1 neighbours are contiguous; else they are gathered.
-                    value = load_f32(at) if step == 4 else load_f32_steps(at, step, count)
+                    value = load_f32(at) if step == 4 else load_f32_strided(at, step, count)
                     factor = factors + tap * of_tap
                     a = fused_multiply_add(value, broadcast_f32(factor), a)
                     b = fused_multiply_add(value, broadcast_f32(factor + second * of_output), b)
                     c = fused_multiply_add(value, broadcast_f32(factor + third * of_output), c)
                     d = fused_multiply_add(value, broadcast_f32(factor + fourth * of_output), d)
         target, slope = address + column * 4, args.slope
-        store_f32_first(target, _leaky_relu(a, slope), count)
-        store_f32_first(target + second * volume * 4, _leaky_relu(b, slope), count)
-        store_f32_first(target + third * volume * 4, _leaky_relu(c, slope), count)
-        store_f32_first(target + fourth * volume * 4, _leaky_relu(d, slope), count)
+        store_f32_masked(target, _leaky_relu(a, slope), count)
+        store_f32_masked(target + second * volume * 4, _leaky_relu(b, slope), count)
+        store_f32_masked(target + third * volume * 4, _leaky_relu(c, slope), count)
+        store_f32_masked(target + fourth * volume * 4, _leaky_relu(d, slope), count)
 
 
-@inner
+@inline
 def _group(args: NaiveConv, work: int, sample: int, group: int) -> None:
     per_group, depths, heights = args.outputs // args.groups, args.result.depth, args.result.height
     source = work + group * (args.channels // args.groups) * args.span.depth * args.span.height * (args.span.width * 4)

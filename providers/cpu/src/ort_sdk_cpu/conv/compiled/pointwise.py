@@ -9,18 +9,18 @@ from __future__ import annotations
 from ort_sdk_cpu.conv.arguments.pointwise import Pointwise
 from ort_sdk_cpu.conv.microkernels.pixel_tile import PANEL
 from ort_sdk_cpu.conv.microkernels.pointwise import brought_bytes, copy_vectors, multiply_pixels, panels_of
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import zero_f32
 from ort_sdk_cpu.simd.memory import store_f32
-from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
+from ort_sdk_cpu.simd.synchronization import finish_jobs, next_job
 
 __all__ = ["pointwise"]
 
 _PANEL_BYTES = 4 * PANEL
 
 
-@inner
+@inline
 def _multiply(args: Pointwise, first: int, count: int, panels: tuple[int, int], next_count: int, work: int) -> None:
     """Some pixels with some panels. What is prefetched meanwhile is the next panel, or else so many pixels behind these."""
     depth, weights, whole = args.channels, args.weights, panels_of(args.outputs)
@@ -35,7 +35,7 @@ def _multiply(args: Pointwise, first: int, count: int, panels: tuple[int, int], 
         ahead += brought
 
 
-@inner
+@inline
 def _multiply_jobs(args: Pointwise, thread: int, threads: int, panels: int, work: int) -> None:
     """Blocks of pixels with so many panels, a group of them at a time."""
     pixels, blocks, groups, counters = args.pixels, args.blocks, args.groups, args.jobs.first
@@ -49,7 +49,7 @@ def _multiply_jobs(args: Pointwise, thread: int, threads: int, panels: int, work
         _multiply(args, first, stop - first, (panels * group // groups, panels * (group + 1) // groups), next_count, work)
         has_panels = int(groups == 1)
         job, tried = next_job(counters, blocks * groups, thread, threads, tried)
-    leave_jobs(counters, threads)
+    finish_jobs(counters, threads)
 
 
 @task

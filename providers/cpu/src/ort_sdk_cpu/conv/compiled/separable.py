@@ -33,12 +33,12 @@ from ort_sdk_cpu.conv.microkernels.pointwise import (
     panels_of,
 )
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arithmetic import zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first, write_i64
-from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked, write_i64
+from ort_sdk_cpu.simd.synchronization import finish_jobs, next_job
 
 __all__ = ["PIXEL", "convolve_row", "copy_part", "prepare", "separable", "work_addresses"]
 
@@ -52,7 +52,7 @@ _ADDRESSES = 64
 """Most lines under a row of windows: so many addresses there is room for."""
 
 
-@inner
+@inline
 def work_addresses(args: SeparableSizes, work: int) -> tuple[int, int, int, int, int, int]:
     """Addresses of biases of lines and windows, of room for a tile and for addresses, of windows' results and of lines.
 
@@ -73,7 +73,7 @@ def work_addresses(args: SeparableSizes, work: int) -> tuple[int, int, int, int,
     return line_bias, window_bias, room, addresses, results, lines
 
 
-@inner
+@inline
 def prepare(args: SeparableSizes, work: int, lines: int, line_bytes: int) -> None:
     """Biases in whole panels, and zeros where lines have no pixels."""
     line_bias, window_bias, _, _, _, _ = work_addresses(args, work)
@@ -86,7 +86,7 @@ def prepare(args: SeparableSizes, work: int, lines: int, line_bytes: int) -> Non
         store_f32(lines + address, zero_f32())
 
 
-@inner
+@inline
 def _expand_line(args: SeparableSizes, source: int, panel: int, bias: int, target: int, index: int, lines: int) -> None:
     """A line of the expanded image in a panel: one of so many lines, in the course of which the next panel is prefetched."""
     width, channels, activation = args.width, args.channels, args.line_activation.kind
@@ -104,7 +104,7 @@ def _expand_line(args: SeparableSizes, source: int, panel: int, bias: int, targe
         pixel_tile(count, vectors, weights, address, row, channels, bias, 0, 0, low, high, to, PIXEL, ahead, ahead_step)
 
 
-@inner
+@inline
 def _activate_line(args: SeparableSizes, target: int) -> None:
     """The activation of a line where that is more than bounds, which the micro-kernel applies."""
     activation = args.line_activation.kind
@@ -114,7 +114,7 @@ def _activate_line(args: SeparableSizes, target: int) -> None:
             store_f32(address, activated(load_f32(address), activation, args.line_activation.alpha, args.line_activation.beta))
 
 
-@inner
+@inline
 def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bias: int, addresses: int, target: int) -> None:
     """A line of the first convolution of a network, in a panel."""
     channels, taps, length = args.channels, args.image.taps_down, args.image.length
@@ -138,17 +138,17 @@ def _convolve_line(args: SeparableSizes, sample: int, index: int, panel: int, bi
         image_tile(count, vectors, addresses, lines, offset, step, across, 4, weights, bias, low, high, to, PIXEL)
 
 
-@inner
+@inline
 def copy_part(args: SeparableSizes, source: int, panel: int, target: int) -> None:
     """A panel of a line as it is."""
     channels, left = args.channels, args.channels - panel * PANEL
     for column in range(args.width):
         address, to = source + (column * channels + panel * PANEL) * 4, target + column * PIXEL
         for lane in range(0, min(PANEL, left), 16):
-            store_f32(to + lane * 4, load_f32_first(address + lane * 4, left - lane))
+            store_f32(to + lane * 4, load_f32_masked(address + lane * 4, left - lane))
 
 
-@inner
+@inline
 def _make_lines(
     args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
@@ -169,7 +169,7 @@ def _make_lines(
             copy_part(args, source, panel, target)
 
 
-@inner
+@inline
 def _taps(args: SeparableSizes, top: int) -> tuple[int, int]:
     """First and last but one tap of a window that are within the image's height."""
     size, dilation = args.height, args.dilation_down
@@ -178,17 +178,17 @@ def _taps(args: SeparableSizes, top: int) -> tuple[int, int]:
     return first, stop
 
 
-@inner
+@inline
 def _finish_windows(args: SeparableSizes, room: int, count: int, address: int, left: int) -> None:
     """Windows' sums into the output."""
     for index in range(count):
         for lane in range(0, min(PANEL, left), 16):
             offset = address + index * args.outputs * 4 + lane * 4
             value = finished(args, offset, left - lane, load_f32(room + index * PIXEL + lane * 4))
-            store_f32_first(args.out + offset, value, left - lane)
+            store_f32_masked(args.out + offset, value, left - lane)
 
 
-@inner
+@inline
 def _activate_windows(args: SeparableSizes, count: int, address: int, row: int) -> None:
     for index in range(count):
         for lane in range(0, PIXEL, 64):
@@ -199,7 +199,7 @@ def _activate_windows(args: SeparableSizes, count: int, address: int, row: int) 
             )
 
 
-@inner
+@inline
 def convolve_row(
     args: SeparableSizes, lines: int, count: int, weights: int, bias: int, panel: int, room: int, target: int, address: int
 ) -> None:
@@ -247,7 +247,7 @@ def convolve_row(
             _activate_windows(args, size, to, to_row)
 
 
-@inner
+@inline
 def _convolve(
     args: SeparableSizes, sample: int, first: int, stop: int, panel: int, work: int, lines: int, line: int, slots: int
 ) -> None:
@@ -266,7 +266,7 @@ def _convolve(
         convolve_row(args, addresses, end - begin, weights, bias + panel * PIXEL, panel, room, target, address)
 
 
-@inner
+@inline
 def _convolve_sample(
     args: SeparableSizes, sample: int, row: int, stop: int, panels: tuple[int, int], work: int, lines: int, ready: int
 ) -> int:
@@ -294,7 +294,7 @@ def _convolve_sample(
     return ready
 
 
-@inner
+@inline
 def _convolve_rows(
     args: SeparableSizes, first: int, stop: int, panels: tuple[int, int], work: int, lines: int, made: tuple[int, int]
 ) -> tuple[int, int]:
@@ -305,7 +305,7 @@ def _convolve_rows(
         first: number of the first row.
         stop: of the one behind the last.
         panels: the first, and the one behind the last.
-        work: working memory.
+        work: workspace.
         lines: in it.
         made: behind which row the part was before, and below which lines were made then.
 
@@ -324,7 +324,7 @@ def _convolve_rows(
     return made
 
 
-@inner
+@inline
 def _convolve_jobs(args: Separable, thread: int, threads: int, work: int, lines: int) -> None:
     """A panel of all rows at a time, or some strips of all panels, of which lines stay if they follow each other."""
     # By channels no line is made twice, as happens at the edges of jobs of rows; but a projection needs all channels at once.
@@ -338,7 +338,7 @@ def _convolve_jobs(args: Separable, thread: int, threads: int, work: int, lines:
             first, stop, begin, end, made = 0, rows, job, job + 1, (-1, 0)
         made = _convolve_rows(args, first, stop, (begin, end), work, lines, made)
         job, tried = next_job(counters, jobs, thread, threads, tried)
-    leave_jobs(counters, threads)
+    finish_jobs(counters, threads)
 
 
 @task

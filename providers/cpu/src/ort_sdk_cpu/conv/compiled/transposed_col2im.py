@@ -12,10 +12,10 @@ import numpy as np
 
 from ort_sdk_cpu.conv.arguments.transposed_col2im import TransposedCol2im
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, strided_tile
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import add, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, read_f32, store_f32, store_f32_masked, write_f32
 from ort_sdk_cpu.simd.shuffles import interleave_high, interleave_low, transpose_rows
 
 __all__ = ["transposed_col2im"]
@@ -30,17 +30,17 @@ _TILE = NR_VECTORS * _VECTOR
 _PAIR = 2
 
 
-@inner
+@inline
 def _pack_row_major(args: TransposedCol2im, pixels: int, count: int, panel: int) -> None:
     """Pack pixels of NCHW data; zeros stand for those missing."""
     step = args.x_channel
     for channel in range(args.channels):
         source, target = pixels + channel * step, panel + channel * _PANEL_ROW
-        store_f32(target, load_f32_first(source, count))
-        store_f32(target + _VECTOR, load_f32_first(source + _VECTOR, count - _LANES))
+        store_f32(target, load_f32_masked(source, count))
+        store_f32(target + _VECTOR, load_f32_masked(source + _VECTOR, count - _LANES))
 
 
-@inner
+@inline
 def _pack_channels_last(args: TransposedCol2im, pixels: int, count: int, panel: int, transposed: int) -> None:
     """Pack pixels of NHWC data, transposed in registers."""
     channels, step = args.channels, args.x_pixel
@@ -53,13 +53,13 @@ def _pack_channels_last(args: TransposedCol2im, pixels: int, count: int, panel: 
                 address = pixels + half * _LANES * step + channel * _FLOAT
                 transpose_rows(address, step, min(left, _LANES), min(channels - channel, _LANES), transposed)
                 for lane in range(_LANES):
-                    store_f32(target + lane * _PANEL_ROW, load_f32_first(transposed + lane * _VECTOR, left))
+                    store_f32(target + lane * _PANEL_ROW, load_f32_masked(transposed + lane * _VECTOR, left))
             else:
                 for lane in range(_LANES):
                     store_f32(target + lane * _PANEL_ROW, zero_f32())
 
 
-@inner
+@inline
 def _multiply(args: TransposedCol2im, pixels: int, count: int, panel: int, transposed: int, target: int) -> None:
     """GEMM of all taps and some neighbouring pixels of a row, and behind them zeros for as many as make the last tile full.
 
@@ -95,7 +95,7 @@ def _multiply(args: TransposedCol2im, pixels: int, count: int, panel: int, trans
             store_f32(behind + _VECTOR, zero_f32())
 
 
-@inner
+@inline
 def _add_rows(
     args: TransposedCol2im, output: int, products: int, step: int, line: int, right: int, count: int, target: int
 ) -> None:
@@ -132,7 +132,7 @@ def _add_rows(
         row -= 1
 
 
-@inner
+@inline
 def _interleave(phases: int, phase_pitch: int, across: int, count: int, target: int) -> None:
     """Write the results of all phases in turns.
 
@@ -148,8 +148,8 @@ def _interleave(phases: int, phase_pitch: int, across: int, count: int, target: 
         for column in range(0, count, _PAIR * _LANES):
             even, address = phases + column // _PAIR * _FLOAT, target + column * _FLOAT
             first, second = load_f32(even), load_f32(even + phase_pitch)
-            store_f32_first(address, interleave_low(first, second), count - column)
-            store_f32_first(address + _VECTOR, interleave_high(first, second), count - column - _LANES)
+            store_f32_masked(address, interleave_low(first, second), count - column)
+            store_f32_masked(address + _VECTOR, interleave_high(first, second), count - column - _LANES)
     else:
         for right in range(across):
             source = phases + right * phase_pitch
@@ -158,7 +158,7 @@ def _interleave(phases: int, phase_pitch: int, across: int, count: int, target: 
                 source += _FLOAT
 
 
-@inner
+@inline
 def _write(args: TransposedCol2im, sample: int, products: int, step: int, begin: int, end: int, phases: int) -> None:
     """The results of a row of steps.
 
@@ -182,7 +182,7 @@ def _write(args: TransposedCol2im, sample: int, products: int, step: int, begin:
             _interleave(phases, phase_pitch, across, count, target)
 
 
-@inner
+@inline
 def _block(args: TransposedCol2im, sample: int, top: int, bottom: int, begin: int, end: int, work: int) -> None:
     """The results of some rows and columns of steps.
 
@@ -193,7 +193,7 @@ def _block(args: TransposedCol2im, sample: int, top: int, bottom: int, begin: in
         bottom: that to end before.
         begin: column of steps to begin with.
         end: that to end before.
-        work: working memory.
+        work: workspace.
     """
     transposed = work + (args.channels + _LANES - 1) // _LANES * _LANES * _PANEL_ROW
     taps = args.outputs * args.taps_down * args.taps_right

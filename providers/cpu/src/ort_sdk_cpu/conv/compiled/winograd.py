@@ -31,12 +31,12 @@ from ort_sdk_cpu.conv.arguments.winograd import Winograd, WinogradWeights
 from ort_sdk_cpu.conv.microkernels.epilogue import finished
 from ort_sdk_cpu.gemm.compiled.panels import prefetch_shift
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, tile
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import add, multiply, splat_f32, subtract
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
 from ort_sdk_cpu.simd.shuffles import transpose_rows
-from ort_sdk_cpu.simd.work_stealing import leave_jobs, next_job
+from ort_sdk_cpu.simd.synchronization import finish_jobs, next_job
 
 __all__ = ["winograd", "winograd_weights"]
 
@@ -51,7 +51,7 @@ _K_BLOCK = 64
 _TAPS = 9
 
 
-@inner
+@inline
 def _patch_row(address: int, pixel: int, first: int, stop: int, left: int) -> Any:
     """``B' d`` along a row of 4 pixels, of which those from ``first`` to ``stop`` are in the image; zeros stand for others."""
     # Most tiles are inside of the image: whole vectors need no masks.
@@ -59,14 +59,14 @@ def _patch_row(address: int, pixel: int, first: int, stop: int, left: int) -> An
         d0, d1 = load_f32(address), load_f32(address + pixel)
         d2, d3 = load_f32(address + 2 * pixel), load_f32(address + 3 * pixel)
     else:
-        d0 = load_f32_first(address, left if first <= 0 and stop > 0 else 0)
-        d1 = load_f32_first(address + pixel, left if first <= 1 and stop > 1 else 0)
-        d2 = load_f32_first(address + 2 * pixel, left if first <= 2 and stop > 2 else 0)
-        d3 = load_f32_first(address + 3 * pixel, left if first <= 3 and stop > 3 else 0)
+        d0 = load_f32_masked(address, left if first <= 0 and stop > 0 else 0)
+        d1 = load_f32_masked(address + pixel, left if first <= 1 and stop > 1 else 0)
+        d2 = load_f32_masked(address + 2 * pixel, left if first <= 2 and stop > 2 else 0)
+        d3 = load_f32_masked(address + 3 * pixel, left if first <= 3 and stop > 3 else 0)
     return subtract(d0, d2), add(d1, d2), subtract(d2, d1), subtract(d1, d3)
 
 
-@inner
+@inline
 def _store_differences(target: int, row: int, d0: Any, d1: Any, d2: Any, d3: Any) -> None:
     """``B'`` along a column of 4; results are ``row`` bytes from each other."""
     store_f32(target, subtract(d0, d2))
@@ -75,7 +75,7 @@ def _store_differences(target: int, row: int, d0: Any, d1: Any, d2: Any, d3: Any
     store_f32(target + 3 * row, subtract(d1, d3))
 
 
-@inner
+@inline
 def _transform_tile(address: int, pixel: int, line: int, bounds: Any, channels: int, target: int, step: int) -> None:
     """B' d B of one tile, all channels; ``step`` bytes from point to point."""
     top, bottom, left, right = bounds
@@ -92,7 +92,7 @@ def _transform_tile(address: int, pixel: int, line: int, bounds: Any, channels: 
         _store_differences(to + 3 * step, 4 * step, a3, b3, c3, d3)
 
 
-@inner
+@inline
 def _tile_position(args: Winograd, tile_index: int) -> Any:
     """(sample, row, column) of a tile."""
     rows, columns = args.tile_rows, args.tile_columns
@@ -100,7 +100,7 @@ def _tile_position(args: Winograd, tile_index: int) -> Any:
     return remainder // rows, remainder % rows, tile_index % columns
 
 
-@inner
+@inline
 def _transform_input(args: Winograd, first: int, count: int, target: int, row: int, step: int) -> None:
     height, width, channels = args.height, args.width, args.channels
     pixel = channels * 4
@@ -113,7 +113,7 @@ def _transform_input(args: Winograd, first: int, count: int, target: int, row: i
         _transform_tile(address, pixel, line, bounds, channels, target + index * row, step)
 
 
-@inner
+@inline
 def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weights: int, sums: int, sums_row: int) -> None:
     """The 16 GEMMs of some tiles and one panel of weights."""
     blocks, tiles = (channels + _K_BLOCK - 1) // _K_BLOCK, (count + MR - 1) // MR
@@ -134,16 +134,16 @@ def _multiply(inputs: int, row: int, step: int, count: int, channels: int, weigh
                 tile(height, panel, panel_row, 64, x, row, steps, y, sums_row, int(block == 0), soon, panel_row, shift)
 
 
-@inner
+@inline
 def _finish(args: Winograd, offset: int, channel: int, left: int, value: Any) -> None:
     """Bias, addend and activation of 16 channels of a pixel, then into the output."""
     bias = args.bias
     if bias:
-        value = add(value, load_f32_first(bias + channel * 4, left))
-    store_f32_first(args.out + offset, finished(args, offset, left, value), left)
+        value = add(value, load_f32_masked(bias + channel * 4, left))
+    store_f32_masked(args.out + offset, finished(args, offset, left, value), left)
 
 
-@inner
+@inline
 def _row_of_sums(address: int) -> Any:
     """``A'`` along a row of 4 points: two outputs."""
     m0, m1 = load_f32(address), load_f32(address + _WIDTH * 4)
@@ -151,7 +151,7 @@ def _row_of_sums(address: int) -> Any:
     return add(m0, add(m1, m2)), subtract(subtract(m1, m2), m3)
 
 
-@inner
+@inline
 def _transform_output(args: Winograd, first: int, count: int, sums: int, sums_row: int, start: int) -> None:
     outputs, height, width = args.outputs, args.rows, args.columns
     pixel, line = outputs * 4, outputs * 4 * width
@@ -206,10 +206,10 @@ def winograd(args: Winograd, thread: int, threads: int) -> None:
             _multiply(inputs, row, step, count, channels, weights, sums, sums_row)
             _transform_output(args, first, count, sums, sums_row, panel * _WIDTH)
         job, tried = next_job(counters, jobs, thread, threads, tried)
-    leave_jobs(counters, threads)
+    finish_jobs(counters, threads)
 
 
-@inner
+@inline
 def _filtered(g0: Any, g1: Any, g2: Any) -> Any:
     """``G g``: three taps at the four points."""
     half = splat_f32(np.float32(0.5))
@@ -217,7 +217,7 @@ def _filtered(g0: Any, g1: Any, g2: Any) -> Any:
     return g0, add(ends, middle), subtract(ends, middle), g2
 
 
-@inner
+@inline
 def _store_filtered(target: int, row: int, g0: Any, g1: Any, g2: Any) -> None:
     u0, u1, u2, u3 = _filtered(g0, g1, g2)
     store_f32(target, u0)
@@ -226,7 +226,7 @@ def _store_filtered(target: int, row: int, g0: Any, g1: Any, g2: Any) -> None:
     store_f32(target + 3 * row, u3)
 
 
-@inner
+@inline
 def _filter(taps: int, target: int, step: int) -> None:
     """``G g G'`` of one channel of 16 outputs: vectors of 9 taps to 16 points, ``step`` bytes from point to point."""
     a0, a1, a2, a3 = _filtered(load_f32(taps), load_f32(taps + 64), load_f32(taps + 128))

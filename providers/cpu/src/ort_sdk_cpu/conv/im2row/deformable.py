@@ -13,10 +13,11 @@ from ort_sdk.opset.nn.windows import WindowAttributes, Windows
 from ort_sdk_cpu.conv.arguments.deformable import MODULE, SampleWindows
 from ort_sdk_cpu.gemm.plan import GemmFunction
 from ort_sdk_cpu.gemm.select import BLayout
-from ort_sdk_cpu.kernel.bound import BindableKernel, DirectlyBindable, MakeWriter, Writer, bindable, copied, made_by
+from ort_sdk_cpu.kernel.bindable import BindableKernel, DirectBindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import copy_elements
 from ort_sdk_cpu.kernel.task_writer import are_floats, is_worth_a_task, threads_for
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer, copying_writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 __all__: list[str] = []
 
@@ -35,13 +36,13 @@ class _DeformConv:
     """
 
     def __init__(self, info: KernelInfo, compute: Any) -> None:
-        self._windows_of, self._compute, self._scratch = WindowAttributes.of(info), compute, scratch_of(info)
+        self._windows_of, self._compute, self._workspace = WindowAttributes.of(info), compute, workspace_of(info)
         self._groups, self._offset_groups = int(info.attribute("group", 1)), int(info.attribute("offset_group", 1))
 
     def __call__(self, inputs: Sequence[Any], _outputs: Sequence[HostArray]) -> Writer:
         """A writer."""
         if self._windows(inputs) is None:
-            return copied(self._compute)
+            return copying_writer(self._compute)
 
         def write(*arrays: Any) -> None:
             windows = self._windows(arrays[:-1])
@@ -94,11 +95,11 @@ class _DeformConv:
     def _gemm(self, rows: HostArray, weight: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write sums of a group's windows, straight into an NHWC output."""
         inner, outputs = rows.shape[1], len(weight)
-        matrix = self._scratch.array("deformed weight", (*weight.shape[2:], weight.shape[1], outputs), FLOAT)
+        matrix = self._workspace.array("deformed weight", (*weight.shape[2:], weight.shape[1], outputs), FLOAT)
         copy_elements(matrix, weight.transpose(2, 3, 1, 0))
         pixels = np.moveaxis(out, 1, -1)
-        sums = pixels if pixels.flags.c_contiguous else self._scratch.array("deformed sums", pixels.shape, FLOAT)
-        GemmFunction(BLayout(inner, outputs), self._scratch)(len(rows), rows, matrix, bias, sums)
+        sums = pixels if pixels.flags.c_contiguous else self._workspace.array("deformed sums", pixels.shape, FLOAT)
+        GemmFunction(BLayout(inner, outputs), self._workspace)(len(rows), rows, matrix, bias, sums)
         if sums is not pixels:
             copy_elements(out, np.moveaxis(sums, -1, 1))
 
@@ -110,7 +111,7 @@ class _DeformConv:
         mask = None if mask is None else self._in_rows("factors", mask)
         count = len(x) * math.prod(windows.output_shape)
         width = math.prod(windows.kernel_shape) * x.shape[1]
-        rows = self._scratch.array("deformed", (count, width), FLOAT)
+        rows = self._workspace.array("deformed", (count, width), FLOAT)
         steps = (*windows.strides, *windows.dilations, *windows.pads_begin)
         sizes = (len(x), x.shape[1], *x.shape[2:], *windows.output_shape, *windows.kernel_shape, *steps, self._offset_groups)
         arguments = SampleWindows(pixels, offset, mask, rows, *sizes)
@@ -121,12 +122,12 @@ class _DeformConv:
         """The array, or a copy in row-major order that lasts until the next of its name."""
         if array.flags.c_contiguous:
             return array
-        copy = self._scratch.array(name, array.shape, array.dtype)
+        copy = self._workspace.array(name, array.shape, array.dtype)
         copy_elements(copy, array)
         return copy
 
 
-class _DeformKernel(DirectlyBindable):
+class _DeformKernel(DirectBindableKernel):
     """Its result has channels last, as what samples it or is convolved with it wants."""
 
     binds_any_layout = True
@@ -138,7 +139,7 @@ def deform_conv(info: KernelInfo, compute: Any) -> MakeWriter:
     return _DeformConv(info, compute)
 
 
-@made_by("DeformConv")
+@kernel_maker("DeformConv")
 def for_any_shape(_info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The kernel over the task, for arrays of any shape."""
     return _DeformKernel(kernel, make_writer, make_writer.call) if isinstance(make_writer, _DeformConv) else None

@@ -29,7 +29,7 @@ from ort_sdk_cpu.gemm.plan import GemmFunction
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation, ActivationKind
 from ort_sdk_cpu.kernel.task_writer import ACTIVATION_WORK, threads_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskFunction
@@ -60,7 +60,7 @@ class _Convolution(Protocol):
 
 
 def dynamic_convolution(
-    geometry: ConvGeometry, weight: HostArray, activations: Sequence[Activation], scratch: Scratch
+    geometry: ConvGeometry, weight: HostArray, activations: Sequence[Activation], workspace: Workspace
 ) -> DynamicConvolution | None:
     """What convolves inputs of every shape; None if no task does.
 
@@ -68,13 +68,13 @@ def dynamic_convolution(
         geometry: of the node.
         weight: (M, C / groups, *kernel), of ConvTranspose (C, M / groups, *kernel).
         activations: what follows.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
     algorithm = choose_dynamic(geometry, weight.shape, activations)
     if algorithm is None:
         return None
     activation = activations[0] if activations else IDENTITY
-    convolve = _KINDS_OF[algorithm](geometry, weight, scratch, activation)
+    convolve = _KINDS_OF[algorithm](geometry, weight, workspace, activation)
     if not (activation == IDENTITY or convolve.includes(activation) or _is_in_place(activation)):
         return None
     return DynamicConvolution(algorithm, activation, convolve)
@@ -184,10 +184,10 @@ class _OverGemm:
 class _Pointwise(_OverGemm):
     """1x1: a GEMM."""
 
-    def __init__(self, _geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
+    def __init__(self, _geometry: ConvGeometry, weight: HostArray, workspace: Workspace, activation: Activation) -> None:
         columns, inner = weight.shape[:2]
         self._weight = np.ascontiguousarray(weight.reshape(columns, inner).T)
-        self._gemm = GemmFunction(BLayout(inner, columns), scratch, activation=self._epilogue(activation))
+        self._gemm = GemmFunction(BLayout(inner, columns), workspace, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -201,11 +201,11 @@ class _Im2row(_OverGemm):
     The rows of X under a row of windows are laid side by side, so that each window is contiguous, and overlaps with the next one.
     """
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
-        self._geometry, self._kernel, self._scratch = geometry, weight.shape[2:], scratch
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, workspace: Workspace, activation: Activation) -> None:
+        self._geometry, self._kernel, self._workspace = geometry, weight.shape[2:], workspace
         square = weight.reshape(*weight.shape[:2], *(1, *self._kernel)[-2:])
         filters = np.ascontiguousarray(square.transpose(0, 3, 2, 1)).reshape(len(weight), -1)
-        self._gemm = OverlappingRowsGemm(filters, scratch, activation=self._epilogue(activation))
+        self._gemm = OverlappingRowsGemm(filters, workspace, activation=self._epilogue(activation))
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -219,7 +219,7 @@ class _Im2row(_OverGemm):
         if dilation > 1:
             self._dilated(x, axes, dilation, bias, out)
             return True
-        lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._scratch)
+        lines = lines_of(x, axes, (columns - 1) * axes.strides[1] + axes.kernel[1], self._workspace)
         step = lines.shape[2] * taps
         stack = OverlappingRows(
             len(x) * axes.out[0], columns, axes.strides[1] * taps, step, columns * out.shape[-1] * _FLOAT_BYTES
@@ -232,10 +232,10 @@ class _Im2row(_OverGemm):
         count = len(x) * axes.out[0]
         columns = -(-axes.out[1] // dilation)
         width, taps = columns + axes.kernel[1] - 1, axes.kernel[0] * x.shape[-1]
-        lines = lines_of(x, axes, width * dilation, self._scratch)[:, :, : width * dilation]
-        phases = self._scratch.array("phases of lines", (count, dilation, width, taps), _FLOAT)
+        lines = lines_of(x, axes, width * dilation, self._workspace)[:, :, : width * dilation]
+        phases = self._workspace.array("phases of lines", (count, dilation, width, taps), _FLOAT)
         phases[:] = lines.reshape(count, width, dilation, taps).swapaxes(1, 2)
-        results = self._scratch.array("phases of results", (count, dilation, columns, out.shape[-1]), _FLOAT)
+        results = self._workspace.array("phases of results", (count, dilation, columns, out.shape[-1]), _FLOAT)
         step, out_step = width * taps * _FLOAT_BYTES, columns * out.shape[-1] * _FLOAT_BYTES
         self._gemm(OverlappingRows(count * dilation, columns, taps * _FLOAT_BYTES, step, out_step), phases, bias, results)
         rows = out.reshape(count, axes.out[1], out.shape[-1])
@@ -244,13 +244,13 @@ class _Im2row(_OverGemm):
             of_phase[:] = results[:, phase, : of_phase.shape[1]]
 
 
-def lines_of(x: HostArray, axes: _Axes, width: int, scratch: Scratch) -> HostArray:
+def lines_of(x: HostArray, axes: _Axes, width: int, workspace: Workspace) -> HostArray:
     """(N, rows of windows, ``width`` or more, kernel's rows, C), zeros where windows are behind the edges."""
     samples, height, length, channels = x.shape
     is_row = axes.kernel[0] == axes.strides[0] == 1 and axes.out[0] == height
     if is_row and not any(axes.begins) and width <= length:
         return x.reshape(samples, height, length, 1, channels)
-    lines = scratch.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
+    lines = workspace.array("lines", (samples, axes.out[0], width, axes.kernel[0], channels), _FLOAT)
     lines.fill(0)
     (step, _), (dilation, _), (top, left) = axes.strides, axes.dilations, axes.begins
     count = min(width - left, length)
@@ -274,13 +274,13 @@ def _from(array: HostArray, nbytes: int) -> HostArray:
 class _TransposedApart(_OverGemm):
     """ConvTranspose whose windows meet without overlapping: each element becomes a window of its own."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, workspace: Workspace, activation: Activation) -> None:
         self._geometry, self._weight_shape = geometry, weight.shape
         square = weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
         inner, _, self._height, self._width = square.shape
         # One GEMM for each row of the windows.
         rows = [np.ascontiguousarray(row.transpose(2, 1, 0)).reshape(-1, inner) for row in np.moveaxis(square, 2, 0)]
-        self._gemms = [OverlappingRowsGemm(row, scratch, activation=self._epilogue(activation)) for row in rows]
+        self._gemms = [OverlappingRowsGemm(row, workspace, activation=self._epilogue(activation)) for row in rows]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
         """As ``_Convolution``."""
@@ -301,8 +301,8 @@ class _TransposedApart(_OverGemm):
 class _TransposedOverlapping(_OverGemm):
     """ConvTranspose whose windows overlap: each element of the input and those before it make as many as a step is long."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, scratch: Scratch, activation: Activation) -> None:
-        self._geometry, self._weight_shape, self._scratch = geometry, weight.shape, scratch
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, workspace: Workspace, activation: Activation) -> None:
+        self._geometry, self._weight_shape, self._workspace = geometry, weight.shape, workspace
         steps = (1, *geometry.windows.per_axis("strides", weight.ndim - 2, 1))[-2:]
         self._steps, square = steps, weight.reshape(*weight.shape[:2], *(1, *weight.shape[2:])[-2:])
         self._kernel = tuple(-(-size // step) for size, step in zip(square.shape[2:], steps, strict=True))
@@ -313,7 +313,7 @@ class _TransposedOverlapping(_OverGemm):
         parted = whole.reshape(*square.shape[:2], rows, down, columns, across)[:, :, ::-1, :, ::-1]
         filters = parted.transpose(3, 5, 1, 4, 2, 0).reshape(down, across * square.shape[1], -1)
         self._gemms = [
-            OverlappingRowsGemm(np.ascontiguousarray(each), scratch, activation=self._epilogue(activation)) for each in filters
+            OverlappingRowsGemm(np.ascontiguousarray(each), workspace, activation=self._epilogue(activation)) for each in filters
         ]
 
     def __call__(self, x: HostArray, bias: HostArray | None, out: HostArray) -> bool:
@@ -330,8 +330,8 @@ class _TransposedOverlapping(_OverGemm):
             return False
         before = tuple(taps - 1 for taps in self._kernel)
         axes = _Axes(size, self._kernel, counts, (1, 1), (1, 1), before)
-        lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._scratch)
-        made = self._scratch.array("uncut", shape, _FLOAT)
+        lines = lines_of(x.reshape(len(x), *size, -1), axes, counts[1] + before[1], self._workspace)
+        made = self._workspace.array("uncut", shape, _FLOAT)
         taps, line = self._kernel[0] * x.shape[-1] * _FLOAT_BYTES, whole[1] * channels * _FLOAT_BYTES
         stack = OverlappingRows(len(x) * counts[0], counts[1], taps, lines.shape[2] * taps, len(self._gemms) * line)
         repeated = None if bias is None else tiled(bias, (self._steps[1],))
@@ -345,7 +345,7 @@ class _TransposedOverlapping(_OverGemm):
 class _Depthwise:
     """One filter per channel."""
 
-    def __init__(self, geometry: ConvGeometry, weight: HostArray, _scratch: Scratch, activation: Activation) -> None:
+    def __init__(self, geometry: ConvGeometry, weight: HostArray, _workspace: Workspace, activation: Activation) -> None:
         self._geometry, self._kernel = geometry, weight.shape[2:]
         self._filters = np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
         epilogue = activation if self.includes(activation) else IDENTITY
@@ -373,7 +373,7 @@ def _depthwise() -> TaskFunction:
     return task_function(MODULE, "depthwise")
 
 
-_KINDS_OF: dict[ConvAlgorithm, Callable[[ConvGeometry, HostArray, Scratch, Activation], _Convolution]] = {
+_KINDS_OF: dict[ConvAlgorithm, Callable[[ConvGeometry, HostArray, Workspace, Activation], _Convolution]] = {
     ConvAlgorithm.DYNAMIC_POINTWISE: _Pointwise,
     ConvAlgorithm.DYNAMIC_IM2ROW: _Im2row,
     ConvAlgorithm.DYNAMIC_DEPTHWISE: _Depthwise,

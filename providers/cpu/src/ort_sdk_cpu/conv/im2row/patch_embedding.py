@@ -13,12 +13,12 @@ from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.kernel.copy import COPIES_PER_ELEMENT, CopyWriter
 from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.kernel.runs import Pairs
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["PatchEmbeddingKernel"]
 
@@ -51,7 +51,7 @@ class PatchEmbeddingKernel(SpecializedConvKernel):
         return is_fit and x.size > 0 and all(_counts(x.shape, self._patch))
 
     def _launch(self, x: HostArray) -> _PatchGemm:
-        return _PatchGemm(x.shape, self._patch, self._outputs, self._scratch)
+        return _PatchGemm(x.shape, self._patch, self._outputs, self._workspace)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(M, elements of a patch)."""
@@ -70,22 +70,22 @@ class _PatchGemm:
         shape: of X.
         patch: channels and size of a patch.
         outputs: channels of Y.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, shape: tuple[int, ...], patch: tuple[int, ...], outputs: int, scratch: Scratch) -> None:
-        self._patch, self._scratch = patch, scratch
+    def __init__(self, shape: tuple[int, ...], patch: tuple[int, ...], outputs: int, workspace: Workspace) -> None:
+        self._patch, self._workspace = patch, workspace
         self._counts = _counts(shape, patch)
         rows, inner = shape[0] * math.prod(self._counts), math.prod(patch)
         self._shape = (shape[0], *self._counts, *patch)
-        self._gemm = GemmCall(GemmProblem(rows, inner, outputs, trans_b=True), scratch)
+        self._gemm = GemmCall(GemmProblem(rows, inner, outputs, trans_b=True), workspace)
         self._threads = threads_for(rows * inner // COPIES_PER_ELEMENT)
         self._copies: dict[tuple[int, ...], Any] = {}
         """By strides of X."""
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write rows (N, patches, M)."""
-        patches = self._scratch.array("patches", self._shape, FLOAT)
+        patches = self._workspace.array("patches", self._shape, FLOAT)
         for target, source in self._pairs(patches, x):
             copy = self._copy(target, source)
             if copy is None:
@@ -96,11 +96,11 @@ class _PatchGemm:
             copy.run()
         self._gemm(patches, matrix, bias, out)
 
-    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same, with memory of its own for the patches."""
         patches = np.empty(self._shape, FLOAT)
-        copy = CopyWriter(lambda: self._pairs(patches, x)).fixed()
-        return in_turn([copy, self._gemm.fixed(patches, matrix, bias, out)])
+        copy = CopyWriter(lambda: self._pairs(patches, x)).bind_arrays()
+        return in_sequence([copy, self._gemm.bind_arrays(patches, matrix, bias, out)])
 
     def _patches_of(self, x: HostArray) -> HostArray:
         """A view (N, *patches, *patch)."""

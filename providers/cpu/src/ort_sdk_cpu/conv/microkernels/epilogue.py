@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.math import sigmoid, silu
-from ort_sdk_cpu.simd.memory import load_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked
 
 __all__ = ["activated", "finished"]
 
@@ -18,7 +18,7 @@ _IDENTITY, _CLIP = int(ActivationKind.IDENTITY), int(ActivationKind.CLIP)
 _LEAKY_RELU, _SWISH, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SWISH), int(ActivationKind.SIGMOID)
 
 
-@inner
+@inline
 def activated(value: Any, activation: int, first: float, second: float) -> Any:
     """An activation of a vector: none, Clip, LeakyRelu, Swish, Sigmoid, or HardSwish for any other; its two parameters."""
     if activation == _IDENTITY:
@@ -37,7 +37,7 @@ def activated(value: Any, activation: int, first: float, second: float) -> Any:
     return multiply(value, minimum(splat_f32(np.float32(1)), maximum(zero_f32(), gate)))
 
 
-@inner
+@inline
 def finished(args: Any, offset: int, left: int, value: Any) -> Any:
     """All that may be done to a sum with its bias.
 
@@ -50,8 +50,8 @@ def finished(args: Any, offset: int, left: int, value: Any) -> Any:
     # Most tasks have neither: both tests are predicted.
     addend, last = args.added, args.epilogue.last
     if addend:
-        value = add(value, load_f32_first(addend + offset, left))
+        value = add(value, load_f32_masked(addend + offset, left))
     value = activated(value, args.epilogue.activation, args.epilogue.alpha, args.epilogue.beta)
     if args.epilogue.is_scaled:
         value = fused_multiply_add(value, splat_f32(args.epilogue.scale), splat_f32(args.epilogue.shift))
-    return add(value, load_f32_first(last + offset, left)) if last else value
+    return add(value, load_f32_masked(last + offset, left)) if last else value

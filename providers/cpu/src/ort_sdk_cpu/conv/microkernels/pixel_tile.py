@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, Operands, emit_sums
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, moved, opaque
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_fma, emit_if, emit_loop, emit_switch, opaque
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
 
@@ -48,7 +48,7 @@ def _emit_cases(builder: Any, count: Any, vectors: Any, most: int, emit: Any) ->
     # A switch over all sizes: each has its accumulators in registers, without a mask for what is not there.
     cases = [_CASES * one + other for one in range(1, most + 1) for other in range(1, NR_VECTORS + 1)]
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
-    emit_choice(builder, case, cases, lambda case: emit(*divmod(case, _CASES)))
+    emit_switch(builder, case, cases, lambda case: emit(*divmod(case, _CASES)))
 
 
 def _emit_vectors(builder: Any, address: Any, count: int) -> list[Any]:
@@ -59,7 +59,7 @@ def _emit_bounded(builder: Any, sums: Sequence[Any], vectors: int, bounds: Seque
     """Write pixels, each number between the bounds; those that are none stay so."""
     low, high = (splat(builder, bound) for bound in bounds)
     for index, value in enumerate(sums):
-        address = builder.add(moved(builder, target, index // vectors, row), constant(index % vectors * _VECTOR_BYTES))
+        address = builder.add(advance(builder, target, index // vectors, row), constant(index % vectors * _VECTOR_BYTES))
         # Ordered comparisons are false for NaN, which so passes through, as through ONNX's Clip.
         raised = builder.select(builder.fcmp_ordered(">", low, value), low, value)
         emit_store(builder, address, builder.select(builder.fcmp_ordered("<", high, raised), high, raised))
@@ -85,7 +85,7 @@ def _emit_pixels(builder: Any, rows: int, vectors: int, given: _Pixels, **others
     """LLVM code of ``pixel_tile`` for some sizes; ``others`` are fields of ``Operands``."""
 
     def added(values: list[Any]) -> list[Any]:
-        addresses = [moved(builder, given.addend, row, given.addend_row) for row in range(rows)]
+        addresses = [advance(builder, given.addend, row, given.addend_row) for row in range(rows)]
         found = [value for address in addresses for value in _emit_vectors(builder, address, vectors)]
         return [builder.fadd(value, other) for value, other in zip(values, found, strict=True)]
 
@@ -308,7 +308,7 @@ def near_tile(
     case = builder.add(builder.mul(count, constant(_CASES)), vectors)
     sizes = [_CASES * one + other for one in range(1, WINDOWS + 1) for other in range(1, NR_VECTORS + 1)]
     cases = [_KINDS * size + kind for size in sizes for kind in range(_KINDS)]
-    emit_choice(builder, builder.add(builder.mul(case, constant(_KINDS)), kind), cases, emit)
+    emit_switch(builder, builder.add(builder.mul(case, constant(_KINDS)), kind), cases, emit)
 
 
 class _Near(NamedTuple):
@@ -338,7 +338,7 @@ def _emit_near(builder: Any, near: _Near, lines: Any, line_count: Any, offset: A
                 if tap in taps:
                     for vector, value in enumerate(values):
                         at = window * vectors + vector
-                        sums[at] = emit_multiply_add(builder, value, factors[tap][vector], sums[at])
+                        sums[at] = emit_fma(builder, value, factors[tap][vector], sums[at])
         return [builder.add(filters, constant(near.taps * pixel)), *sums]
 
     values = [weights, *_emit_vectors(builder, bias, vectors) * near.windows]
@@ -371,9 +371,9 @@ def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Call
         pointers = [opaque(builder, pointer) for pointer in pointers]
         found: list[Any] = []
         for column in range(walk.windows):
-            location = moved(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
+            location = advance(builder, pointers[column // _COLUMNS_OF_POINTER], column % _COLUMNS_OF_POINTER, walk.step)
             for value, factor in zip(read(location), factors, strict=True):
-                found.append(emit_multiply_add(builder, value, factor, values[1 + len(first) + len(found)]))
+                found.append(emit_fma(builder, value, factor, values[1 + len(first) + len(found)]))
         # Filters are read from begin to end, whatever taps a line has.
         filters = builder.add(filters, constant(NR_VECTORS * _VECTOR_BYTES))
         return [filters, *(builder.add(pointer, walk.tap_step) for pointer in pointers), *found]
@@ -381,7 +381,7 @@ def _emit_windows(builder: Any, walk: _Walk, weights: Any, bias: Any, read: Call
     def line(index: Any, values: list[Any]) -> list[Any]:
         address = builder.add(walk.lines, builder.mul(index, constant(_ADDRESS_BYTES)))
         location = builder.add(emit_load(builder, address, ir.IntType(64)), walk.offset)
-        pointers = [moved(builder, location, column, walk.step) for column in first]
+        pointers = [advance(builder, location, column, walk.step) for column in first]
         filters, *others = emit_loop(builder, [values[0], *pointers, *values[1:]], walk.taps, tap)
         return [filters, *others[len(first) :]]
 

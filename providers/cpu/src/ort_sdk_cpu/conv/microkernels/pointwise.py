@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd.arithmetic import zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
 
 from .epilogue import finished
 from .pixel_tile import PANEL, leading_pixel_tile
@@ -40,20 +40,20 @@ _K_BLOCK = 256
 _CLIP = int(ActivationKind.CLIP)
 
 
-@inner
+@inline
 def panels_of(channels: int) -> int:
     """How many panels hold so many channels."""
     return (channels + PANEL - 1) // PANEL
 
 
-@inner
+@inline
 def copy_vectors(source: int, count: int, target: int) -> None:
     """Copy a vector into whole panels, zeros behind it; zeros only if there is no source."""
     for address in range(0, panels_of(count) * PANEL, 16):
-        store_f32(target + address * 4, load_f32_first(source + address * 4, count - address) if source else zero_f32())
+        store_f32(target + address * 4, load_f32_masked(source + address * 4, count - address) if source else zero_f32())
 
 
-@inner
+@inline
 def copy_line(source: int, width: int, left: int, target: int, length: int) -> None:
     """A line of a image between zeros, in whole vectors; ``source`` is 0 for a line outside."""
     for address in range(0, length, 16):
@@ -63,44 +63,44 @@ def copy_line(source: int, width: int, left: int, target: int, length: int) -> N
         # Masked at the end only: zeros stand where nothing is copied.
         for address in range(begin, stop, 16):
             count = stop - address
-            store_f32_first(target + (left + address) * 4, load_f32_first(source + address * 4, count), count)
+            store_f32_masked(target + (left + address) * 4, load_f32_masked(source + address * 4, count), count)
 
 
-@inner
+@inline
 def lowest(activation: int, bound: float) -> Any:
     """Lower bound of an activation; none unless it is bounds."""
     return bound if activation == _CLIP else np.float32(-np.inf)
 
 
-@inner
+@inline
 def highest(activation: int, bound: float) -> Any:
     """Upper bound of an activation; none unless it is bounds."""
     return bound if activation == _CLIP else np.float32(np.inf)
 
 
-@inner
+@inline
 def has_bounds_only(args: Any) -> Any:
     """Whether nothing but bounds is applied to the sums."""
     return args.epilogue.activation <= _CLIP and args.epilogue.last == 0 and args.epilogue.is_scaled == 0
 
 
-@inner
+@inline
 def _finish_rows(args: Any, stage: int, rows: int, offset: int, left: int) -> None:
     row_bytes = args.outputs * 4
     for row in range(rows):
         for lane in range(0, min(PANEL, left), 16):
             address, remainder = offset + row * row_bytes + lane * 4, left - lane
             value = finished(args, address, remainder, load_f32(stage + row * _PANEL_BYTES + lane * 4))
-            store_f32_first(args.out + address, value, remainder)
+            store_f32_masked(args.out + address, value, remainder)
 
 
-@inner
+@inline
 def brought_bytes(pixels: int, depth: int) -> int:
     """Bytes that are prefetched while so many pixels are multiplied with one panel, at a cache line for each two channels."""
     return (pixels + MR - 1) // MR * depth * _LINE // 2
 
 
-@inner
+@inline
 def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
     """Bytes to prefetch with each two channels: all that is wanted, if two lines are enough."""
     # Nothing left to prefetch: an address that is prefetched again costs a load slot each time.
@@ -109,7 +109,7 @@ def line_step_of(pixels: int, depth: int, wanted_bytes: int) -> int:
     return _LINE if brought_bytes(pixels, depth) >= wanted_bytes else 2 * _LINE
 
 
-@inner
+@inline
 def _prefetch_shift_of(depth: int) -> int:
     """Power of two of channels, in the course of which one pixel is prefetched: so many that those of a tile are."""
     found = 0
@@ -118,7 +118,7 @@ def _prefetch_shift_of(depth: int) -> int:
     return found
 
 
-@inner
+@inline
 def _next_pixels(args: Any, offset: int, is_known: int, bias: int) -> tuple[int, int, int]:
     """Where what is added to pixels is, where they are written, and bytes from one to the next; the bias for a stage."""
     # Lines of the bias are in the cache anyway: prefetching them does nothing.
@@ -128,7 +128,7 @@ def _next_pixels(args: Any, offset: int, is_known: int, bias: int) -> tuple[int,
     return (args.added + offset if args.added else written), written, args.outputs * 4
 
 
-@inner
+@inline
 def multiply_pixels(
     args: Any,
     x: int,

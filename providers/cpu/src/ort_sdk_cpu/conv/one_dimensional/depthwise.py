@@ -13,13 +13,13 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.arguments.depthwise import MODULE, Depthwise
 from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, MAX_1D_BYTES, TEAM_WORK, SpecializedConvKernel
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.layouts.memory import is_nhwc
 from ort_sdk_cpu.kernel.task_writer import team_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["Depthwise1dKernel"]
 
@@ -98,7 +98,7 @@ class Depthwise1dKernel(SpecializedConvKernel):
         return out.transpose(0, 2, 1)
 
     def _launch(self, x: HostArray) -> _Filtered:
-        return _Filtered(x.shape, self._filters, self._scratch)
+        return _Filtered(x.shape, self._filters, self._workspace)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         return np.ascontiguousarray(weight.reshape(self._filters.channels, -1).T)
@@ -107,31 +107,31 @@ class Depthwise1dKernel(SpecializedConvKernel):
 class _Filtered:
     """Inputs of one shape. For one thread at a time."""
 
-    def __init__(self, shape: tuple[int, ...], filters: Filters, scratch: Scratch) -> None:
+    def __init__(self, shape: tuple[int, ...], filters: Filters, workspace: Workspace) -> None:
         samples, channels, length = shape
-        self._shape, self._scratch, self._call = (samples, length, channels), scratch, filters.call(samples, length)
+        self._shape, self._workspace, self._call = (samples, length, channels), workspace, filters.call(samples, length)
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
         """Write (N, windows, C)."""
         rows_in = x.transpose(0, 2, 1)
         if not is_nhwc(x):
-            copied = self._scratch.array("rows_in", self._shape, FLOAT)
+            copied = self._workspace.array("rows_in", self._shape, FLOAT)
             np.copyto(copied, rows_in)
             rows_in = copied
         self._aim(rows_in, matrix, bias, rows)
         self._call.run()
 
-    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; a short one of another layout has memory of its own."""
         if is_nhwc(x):
             self._aim(x, matrix, bias, rows)
-            return self._call.kept(self, x, matrix, bias, rows)
+            return self._call.bound_call(self, x, matrix, bias, rows)
         if x.nbytes > MAX_1D_BYTES:
             return functools.partial(self, x, matrix, bias, rows)
         rows_in = np.empty(self._shape, FLOAT)
-        copy = CopyWriter(lambda: [(rows_in, x.transpose(0, 2, 1))]).fixed()
+        copy = CopyWriter(lambda: [(rows_in, x.transpose(0, 2, 1))]).bind_arrays()
         self._aim(rows_in, matrix, bias, rows)
-        return in_turn([copy, self._call.kept(self, rows_in, matrix, bias, rows)])
+        return in_sequence([copy, self._call.bound_call(self, rows_in, matrix, bias, rows)])
 
     def _aim(self, rows_in: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> None:
         call = self._call

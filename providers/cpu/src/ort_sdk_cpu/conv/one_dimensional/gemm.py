@@ -15,11 +15,11 @@ from ort_sdk_cpu.conv.problem import ConvAlgorithm, ConvProblem
 from ort_sdk_cpu.conv.specialized import FLOAT, MAX_1D_BYTES, TEAM_WORK, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.kernel.activation import IDENTITY, Activation
 from ort_sdk_cpu.kernel.copy import CopyWriter
 from ort_sdk_cpu.kernel.layouts.memory import is_nhwc
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["Gemm1dKernel"]
 
@@ -64,7 +64,7 @@ class Gemm1dKernel(SpecializedConvKernel):
         return np.moveaxis(out, 1, -1).reshape(out.shape[0], -1, out.shape[1])
 
     def _launch(self, x: HostArray) -> _OverlappingRows:
-        return _OverlappingRows(x.shape[2 + self._windows.axis], self._windows, self._activation, self._scratch)
+        return _OverlappingRows(x.shape[2 + self._windows.axis], self._windows, self._activation, self._workspace)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(taps * C, M)."""
@@ -80,11 +80,11 @@ class _OverlappingRows:
         length: of the axis along which windows follow each other.
         windows: the node's.
         activation: what follows the GEMM.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, length: int, windows: AxisWindows, activation: Activation, scratch: Scratch) -> None:
-        self._length, self._channels, self._windows, self._scratch = length, windows.channels, windows, scratch
+    def __init__(self, length: int, windows: AxisWindows, activation: Activation, workspace: Workspace) -> None:
+        self._length, self._channels, self._windows, self._workspace = length, windows.channels, windows, workspace
         self._outputs, self._activation = windows.outputs, activation
         self._is_single = windows.outputs == 1 and activation == IDENTITY
         self._gemm = self._made()
@@ -95,10 +95,10 @@ class _OverlappingRows:
         most_threads = 1 if count * inner * self._outputs < TEAM_WORK else None
         if self._is_single:
             sizes = GemmProblem(1, inner, count, trans_b=True)
-            return GemmCall(sizes, self._scratch, ldb=step, most_threads=most_threads)
+            return GemmCall(sizes, self._workspace, ldb=step, most_threads=most_threads)
         return GemmCall(
             GemmProblem(count, inner, self._outputs),
-            self._scratch,
+            self._workspace,
             activation=self._activation,
             lda=step,
             most_threads=most_threads,
@@ -115,7 +115,7 @@ class _OverlappingRows:
         if self._is_single and bias is not None:
             np.add(rows, bias, rows)
 
-    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, x: HostArray, matrix: HostArray, bias: HostArray | None, rows: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; short inputs have memory of their own for the zeros around them."""
         shape = (self._windows.begin + self._length + self._windows.end, self._channels)
         is_short = len(x) <= MAX_SAMPLES and math.prod(shape) * FLOAT.itemsize <= MAX_1D_BYTES
@@ -123,7 +123,7 @@ class _OverlappingRows:
             return functools.partial(self, x, matrix, bias, rows)
         padded = np.zeros(shape, FLOAT)
         pairs = zip(x, rows, strict=True)
-        return in_turn([call for sample, out in pairs for call in self._calls(sample, matrix, bias, out, padded)])
+        return in_sequence([call for sample, out in pairs for call in self._calls(sample, matrix, bias, out, padded)])
 
     def _calls(
         self, sample: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray, padded: HostArray
@@ -134,9 +134,9 @@ class _OverlappingRows:
             read = steps
         else:
             inner = padded[self._windows.begin : self._windows.begin + self._length]
-            yield CopyWriter(lambda: [(inner, steps)]).fixed()
+            yield CopyWriter(lambda: [(inner, steps)]).bind_arrays()
         operands = (matrix, read, None) if self._is_single else (read, matrix, bias)
-        yield self._made().fixed(*operands, out)
+        yield self._made().bind_arrays(*operands, out)
 
     def _steps_of(self, sample: HostArray) -> HostArray:
         """(C, *spatial) as (length, C): a view."""
@@ -152,7 +152,7 @@ class _OverlappingRows:
         steps = self._steps_of(sample)
         if self._is_ready(steps):
             return steps
-        padded = self._scratch.array("steps", (begin + self._length + end, self._channels), FLOAT)
+        padded = self._workspace.array("steps", (begin + self._length + end, self._channels), FLOAT)
         padded[:begin] = padded[begin + self._length :] = 0
         padded[begin : begin + self._length] = steps
         return padded

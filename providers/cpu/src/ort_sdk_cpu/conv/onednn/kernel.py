@@ -25,7 +25,7 @@ from ort_sdk_cpu.onednn.library import library
 from ort_sdk_cpu.onednn.memory_descriptor import MemoryDescriptor, any_layout
 from ort_sdk_cpu.onednn.post_ops import Binary, PostOp
 from ort_sdk_cpu.onednn.primitive import Primitive, convolution
-from ort_sdk_cpu.platform.threads import team_of
+from ort_sdk_cpu.platform.threads import openmp_threads
 
 from .tiled_1d import Tile, TiledCall, tiles_of
 
@@ -118,7 +118,7 @@ class OneDnnConvKernel(ConvKernel):
         padding = None if tile is None else _zeros_around(tile, arrays[0])
         variant = replace(variant, x_shape=arrays[0].shape if tile is None else (*arrays[0].shape[:-1], tile.padded_size))
         is_small = self.work(variant.x_shape, variant.weight_shape) < TEAM_WORK
-        with team_of(1) if is_small else contextlib.nullcontext():
+        with openmp_threads(1) if is_small else contextlib.nullcontext():
             primitive = self._primitive(variant, tile)
         if primitive is None:
             return None
@@ -126,7 +126,7 @@ class OneDnnConvKernel(ConvKernel):
         if self._has_constant_weight:
             constants.append((Argument.WEIGHTS, weights, self._weight_in(weights, weight)))
         arguments = self._arguments(variant, weights, arrays)
-        return PrimitiveCall(primitive, arguments, constants, self.scratch, is_small=is_small, padding=padding)
+        return PrimitiveCall(primitive, arguments, constants, self.workspace, is_small=is_small, padding=padding)
 
     def _tiles(self, variant: Variant) -> Sequence[Tile]:
         """Tiles of a long 1-D input; none of anything else."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.problem import ConvAlgorithm
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 
 __all__ = ["Tile", "TiledCall", "tiles_of"]
 
@@ -94,7 +94,7 @@ class _Call(Protocol):
     def run(self, *arrays: HostArray) -> None:
         """Compute."""
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay."""
 
 
@@ -125,11 +125,11 @@ class TiledCall:
                 call = self._calls[tile.kind] = self._make(tile, parts)
             call.run(*parts)
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         parts = [self._parts(tile, arrays) for tile in self._tiles]
-        calls = [self._make(tile, part).fixed(*part) for tile, part in zip(self._tiles, parts, strict=True)]
-        run: Callable[[], Any] = in_turn(calls)
+        calls = [self._make(tile, part).bind_arrays(*part) for tile, part in zip(self._tiles, parts, strict=True)]
+        run: Callable[[], Any] = in_sequence(calls)
         run.copy_count = min(getattr(call, "copy_count", 0) for call in calls)  # type: ignore[attr-defined]
         return run
 

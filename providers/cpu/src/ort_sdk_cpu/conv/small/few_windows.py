@@ -16,8 +16,8 @@ from ort_sdk_cpu.conv.arguments.few_windows import MODULE, FewWindows
 from ort_sdk_cpu.conv.problem import ADDED, BIAS, ConvProblem
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.activation import IDENTITY
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter, threads_for
+from ort_sdk_cpu.kernel.writer import Writer
 
 __all__ = ["few_windows_writer"]
 

@@ -14,9 +14,9 @@ from ort_sdk.opset.nn.windows import Windows
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 from ort_sdk_cpu.conv.problem import ConvProblem
 from ort_sdk_cpu.elementwise.activation import InPlace
-from ort_sdk_cpu.kernel.bound import Writer
-from ort_sdk_cpu.memory.workspace import Scratch
-from ort_sdk_cpu.platform.threads import matrix_product
+from ort_sdk_cpu.kernel.writer import Writer
+from ort_sdk_cpu.memory.workspace import Workspace
+from ort_sdk_cpu.platform.threads import blas_matmul
 
 from .padding import padder
 
@@ -32,7 +32,7 @@ Convolve = Callable[[HostArray, HostArray, HostArray], None]
 
 
 def im2col_writer(
-    problem: ConvProblem, windows: Windows, inputs: Sequence[Any], activate: InPlace | None, scratch: Scratch
+    problem: ConvProblem, windows: Windows, inputs: Sequence[Any], activate: InPlace | None, workspace: Workspace
 ) -> Writer:
     """A writer of activation(Conv(X, W, B) + Z), of any types that NumPy computes in.
 
@@ -41,10 +41,10 @@ def im2col_writer(
         windows: of them.
         inputs: X, W, B, Z; their shapes count.
         activate: the activation.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
     x, weight = inputs[:2]
-    convolve, rank = _convolution(windows, x.shape, weight.shape, problem.geometry.groups, scratch), x.ndim
+    convolve, rank = _convolution(windows, x.shape, weight.shape, problem.geometry.groups, workspace), x.ndim
     bias_shape = (-1, *(1,) * (rank - 2))
 
     def write(x: HostArray, weight: HostArray, *rest: Any) -> None:
@@ -62,7 +62,7 @@ def im2col_writer(
 
 
 def _convolution(
-    windows: Windows, x_shape: tuple[int, ...], weight_shape: tuple[int, ...], groups: int, scratch: Scratch
+    windows: Windows, x_shape: tuple[int, ...], weight_shape: tuple[int, ...], groups: int, workspace: Workspace
 ) -> Convolve:
     batch, channels = x_shape[:2]
     outputs, taps = weight_shape[0], math.prod(windows.kernel_shape)
@@ -73,10 +73,10 @@ def _convolution(
         columns_shape = (batch, groups, channels // groups, positions)
 
         def pointwise(x: HostArray, weight: HostArray, out: HostArray) -> None:
-            matrix_product(weight.reshape(matrix_shape), x.reshape(columns_shape), out.reshape(result_shape))
+            blas_matmul(weight.reshape(matrix_shape), x.reshape(columns_shape), out.reshape(result_shape))
 
         return pointwise
-    plan = _Columns(windows, batch, channels, groups, scratch, padder(windows, 0, scratch))
+    plan = _Columns(windows, batch, channels, groups, workspace, padder(windows, 0, workspace))
 
     def general(x: HostArray, weight: HostArray, out: HostArray) -> None:
         plan.multiply(weight.reshape(matrix_shape), x, out.reshape(result_shape))
@@ -92,7 +92,7 @@ class _Columns:
     batch: int
     channels: int
     groups: int
-    scratch: Scratch
+    workspace: Workspace
     pad: Callable[[HostArray], HostArray]
 
     def multiply(self, matrix: HostArray, x: HostArray, out: HostArray) -> None:
@@ -107,10 +107,10 @@ class _Columns:
                 for start in range(0, rows, row_step):
                     index: tuple[Any, ...] = (sample, part, *lead, slice(start, start + row_step))
                     block = view[index]
-                    columns = self.scratch.array("columns", block.shape, x.dtype)
+                    columns = self.workspace.array("columns", block.shape, x.dtype)
                     np.copyto(columns, block)
                     positions = slice(start * per_row, min(start + row_step, rows) * per_row)
-                    matrix_product(
+                    blas_matmul(
                         matrix[part],
                         columns.reshape(block.shape[0], matrix.shape[2], positions.stop - positions.start),
                         out[sample, part, :, positions],

@@ -14,8 +14,8 @@ from ort_sdk_cpu.conv.problem import BIAS, ConvProblem
 from ort_sdk_cpu.conv.select import NAIVE_AXES
 from ort_sdk_cpu.jit.arguments import Operand
 from ort_sdk_cpu.kernel.activation import IDENTITY
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.task_writer import TaskWriter
+from ort_sdk_cpu.kernel.writer import Writer
 
 __all__ = ["naive_writer"]
 

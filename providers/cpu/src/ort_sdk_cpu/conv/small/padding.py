@@ -8,12 +8,12 @@ from typing import Any
 from ort_sdk.api import HostArray
 from ort_sdk.opset.nn.windows import Windows
 from ort_sdk.opset.sizes import require_size
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["padder"]
 
 
-def padder(windows: Windows, value: float, scratch: Scratch) -> Callable[[HostArray], HostArray]:
+def padder(windows: Windows, value: float, workspace: Workspace) -> Callable[[HostArray], HostArray]:
     """A function that extends (N, C, *spatial) with ``value`` (or cuts it) to what the windows span: (N, C, *extents).
 
     It gives workspace, or a view of the input if nothing is added.
@@ -33,7 +33,7 @@ def padder(windows: Windows, value: float, scratch: Scratch) -> Callable[[HostAr
         return lambda x: x[sources]
 
     def pad(x: HostArray) -> HostArray:
-        result = scratch.array("padded", (*x.shape[:2], *extents), x.dtype)
+        result = workspace.array("padded", (*x.shape[:2], *extents), x.dtype)
         result[targets] = x[sources]
         for border in borders:
             result[border] = value

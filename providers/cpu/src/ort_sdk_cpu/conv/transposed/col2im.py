@@ -18,7 +18,7 @@ from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.task_writer import team_for
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding
 
 __all__ = ["Col2imKernel"]
 
@@ -70,7 +70,7 @@ class Col2imKernel(SpecializedConvKernel):
 
     def _launch(self, x: HostArray) -> _Col2im:
         plan: Any = self._plan_of(x.shape)  # There is one for what is taken.
-        return _Col2im(plan, self._scratch)
+        return _Col2im(plan, self._workspace)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(C, elements of a window)."""
@@ -82,12 +82,12 @@ class _Col2im:
 
     Args:
         plan: for the shape.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, plan: _Plan, scratch: Scratch) -> None:
-        self._scratch = scratch
-        self._work = ToldMemory(scratch, "kept rows", plan.threads * plan.work_bytes)
+    def __init__(self, plan: _Plan, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._work = WorkspaceBinding(workspace, "kept rows", plan.threads * plan.work_bytes)
         self._call = TaskCall(MODULE, "transposed_col2im", plan.arguments, plan.threads)
         self._strides: tuple[int, ...] | None = None
         """Of X, as the task has them."""
@@ -97,13 +97,13 @@ class _Col2im:
         self._aim(self._readable(x), matrix, bias, out)
         self._run()
 
-    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same."""
         if _strides(x) is None:
             return functools.partial(self, x, matrix, bias, out)
         self._aim(x, matrix, bias, out)
         call = functools.partial(self._run)
-        call.kept = (x, matrix, bias, out)  # type: ignore[attr-defined]
+        call.keeps_alive = (x, matrix, bias, out)  # type: ignore[attr-defined]
         call.native = NativeCall((self._call.row,), self._prepare)  # type: ignore[attr-defined]
         return call
 
@@ -111,7 +111,7 @@ class _Col2im:
         """X, or a copy that the task can read."""
         if x.strides == self._strides or _strides(x) is not None:
             return x
-        copied = self._scratch.array("row-major", x.shape, FLOAT)
+        copied = self._workspace.array("row-major", x.shape, FLOAT)
         np.copyto(copied, x)
         return copied
 
@@ -128,7 +128,7 @@ class _Col2im:
 
     def _prepare(self) -> None:
         """Use the thread's workspace."""
-        self._work.tell(self._call, _WORK_FIELD)
+        self._work.bind(self._call, _WORK_FIELD)
 
     def _run(self) -> None:
         self._prepare()

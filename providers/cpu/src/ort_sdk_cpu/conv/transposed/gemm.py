@@ -14,10 +14,10 @@ from ort_sdk_cpu.conv.problem import ConvAlgorithm
 from ort_sdk_cpu.conv.specialized import FLOAT, SpecializedConvKernel
 from ort_sdk_cpu.gemm.plan import GemmCall
 from ort_sdk_cpu.gemm.select import GemmProblem
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.kernel.copy import CopyWriter, copy_elements
 from ort_sdk_cpu.kernel.layouts.memory import is_nhwc
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["TransposedGemmKernel"]
 
@@ -42,7 +42,7 @@ class TransposedGemmKernel(SpecializedConvKernel):
         return bool(x.dtype == FLOAT and x.ndim == 4 and x.size > 0 and x.shape[1] == self._shape[0])
 
     def _launch(self, x: HostArray) -> _WindowsGemm:
-        return _WindowsGemm(x.shape, self._shape, self._scratch)
+        return _WindowsGemm(x.shape, self._shape, self._workspace)
 
     def _arranged(self, weight: HostArray) -> HostArray:
         """(C, elements of a window), channels last."""
@@ -62,37 +62,37 @@ class _WindowsGemm:
     Args:
         shape: of X.
         weight: shape of W.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
-    def __init__(self, shape: tuple[int, ...], weight: tuple[int, ...], scratch: Scratch) -> None:
+    def __init__(self, shape: tuple[int, ...], weight: tuple[int, ...], workspace: Workspace) -> None:
         inner, outputs, *window = weight
-        self._scratch = scratch
+        self._workspace = workspace
         self._windows = (shape[0], *shape[2:], *window, outputs)
-        self._gemm = GemmCall(GemmProblem(shape[0] * math.prod(shape[2:]), inner, outputs * math.prod(window)), scratch)
+        self._gemm = GemmCall(GemmProblem(shape[0] * math.prod(shape[2:]), inner, outputs * math.prod(window)), workspace)
 
     def __call__(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> None:
         """Write (N, H, W, M)."""
         rows = x.transpose(0, 2, 3, 1)
         if not is_nhwc(x):
-            transposed = self._scratch.array("rows", rows.shape, FLOAT)
+            transposed = self._workspace.array("rows", rows.shape, FLOAT)
             copy_elements(transposed, rows)
             rows = transposed
-        windows = self._scratch.array("windows", self._windows, FLOAT)
+        windows = self._workspace.array("windows", self._windows, FLOAT)
         self._gemm(rows, matrix, bias, windows)
         copy_elements(self._windows_of(out), windows)
 
-    def fixed(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, x: HostArray, matrix: HostArray, bias: HostArray | None, out: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same, with memory of its own for what is between."""
         rows, calls = x.transpose(0, 2, 3, 1), []
         if not is_nhwc(x):
             transposed = np.empty(rows.shape, FLOAT)
-            calls.append(CopyWriter(lambda: [(transposed, rows)]).fixed())
+            calls.append(CopyWriter(lambda: [(transposed, rows)]).bind_arrays())
             rows = transposed
         windows = np.empty(self._windows, FLOAT)
-        calls.append(self._gemm.fixed(rows, matrix, bias, windows))
-        calls.append(CopyWriter(lambda: [(self._windows_of(out), windows)]).fixed())
-        return in_turn(calls)
+        calls.append(self._gemm.bind_arrays(rows, matrix, bias, windows))
+        calls.append(CopyWriter(lambda: [(self._windows_of(out), windows)]).bind_arrays())
+        return in_sequence(calls)
 
     def _windows_of(self, out: HostArray) -> HostArray:
         """A view of the result, whose axes are those of the windows."""

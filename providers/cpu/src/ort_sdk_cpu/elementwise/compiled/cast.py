@@ -8,11 +8,19 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import to_i32
-from ort_sdk_cpu.simd.fp16 import load_f16, load_f16_first
-from ort_sdk_cpu.simd.memory import emit_store, emit_store_first, load_f32, load_f32_first, store_f32, store_f32_first, store_i32
+from ort_sdk_cpu.simd.fp16 import load_f16, load_f16_masked
+from ort_sdk_cpu.simd.memory import (
+    emit_store,
+    emit_store_masked,
+    load_f32,
+    load_f32_masked,
+    store_f32,
+    store_f32_masked,
+    store_i32,
+)
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
 
 __all__ = ["f16_to_f32", "f32_to_f16", "f32_to_i32"]
@@ -28,15 +36,15 @@ def _store_f16(builder: Any, address: Any, value: Any) -> None:
 @operation(types.none, types.intp, f32x16, types.intp)
 def _store_f16_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     # Stored as integers of 16 bits, for which AVX-512 BW has masks.
-    emit_store_first(builder, address, builder.bitcast(builder.fptrunc(value, _F16X16), _I16X16), count, "v16i16")
+    emit_store_masked(builder, address, builder.bitcast(builder.fptrunc(value, _F16X16), _I16X16), count, "v16i16")
 
 
 @operation(types.none, types.intp, i32x16, types.intp)
 def _store_i32_first(builder: Any, address: Any, value: Any, count: Any) -> None:
-    emit_store_first(builder, address, value, count, "v16i32")
+    emit_store_masked(builder, address, value, count, "v16i32")
 
 
-@inner
+@inline
 def _range(count: int, thread: int, threads: int) -> tuple[int, int]:
     """First and last element of a thread."""
     # Threads get whole vectors, so that one of them alone has a remainder.
@@ -52,7 +60,7 @@ def f16_to_f32(args: Cast, thread: int, threads: int) -> None:
     for element in range(start, whole, 16):
         store_f32(args.out + element * 4, load_f16(args.x + element * 2))
     if whole < stop:
-        store_f32_first(args.out + whole * 4, load_f16_first(args.x + whole * 2, stop - whole), stop - whole)
+        store_f32_masked(args.out + whole * 4, load_f16_masked(args.x + whole * 2, stop - whole), stop - whole)
 
 
 @task
@@ -63,7 +71,7 @@ def f32_to_f16(args: Cast, thread: int, threads: int) -> None:
     for element in range(start, whole, 16):
         _store_f16(args.out + element * 2, load_f32(args.x + element * 4))
     if whole < stop:
-        _store_f16_first(args.out + whole * 2, load_f32_first(args.x + whole * 4, stop - whole), stop - whole)
+        _store_f16_first(args.out + whole * 2, load_f32_masked(args.x + whole * 4, stop - whole), stop - whole)
 
 
 @task
@@ -75,4 +83,4 @@ def f32_to_i32(args: Cast, thread: int, threads: int) -> None:
     for element in range(start, whole, 16):
         store_i32(args.out + element * 4, to_i32(load_f32(args.x + element * 4)))
     if whole < stop:
-        _store_i32_first(args.out + whole * 4, to_i32(load_f32_first(args.x + whole * 4, stop - whole)), stop - whole)
+        _store_i32_first(args.out + whole * 4, to_i32(load_f32_masked(args.x + whole * 4, stop - whole)), stop - whole)

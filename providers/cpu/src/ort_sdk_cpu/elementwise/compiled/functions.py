@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, Clip, QuickGeluRows, Silu, Unary
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd import math
 from ort_sdk_cpu.simd.arithmetic import add, fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
 
 __all__ = [
     "add_rows",
@@ -33,7 +33,7 @@ __all__ = [
 _SIXTH, _HALF, _ONE = np.float32(1 / 6), np.float32(0.5), np.float32(1)
 
 
-@inner
+@inline
 def _unary(function: Any, args: Unary, thread: int, threads: int) -> None:
     # The remainder comes after the loop, and once for all threads, so that the loop has no masks.
     vectors = args.count // 16
@@ -43,10 +43,10 @@ def _unary(function: Any, args: Unary, thread: int, threads: int) -> None:
     left = args.count - vectors * 16
     if thread == threads - 1 and left:
         offset = vectors * 64
-        store_f32_first(args.out + offset, function(load_f32_first(args.x + offset, left)), left)
+        store_f32_masked(args.out + offset, function(load_f32_masked(args.x + offset, left)), left)
 
 
-@inner
+@inline
 def _biased(function: Any, args: BiasActivation, thread: int, threads: int) -> None:
     # The sum is never stored: read and written once, where an addition and a function would do so twice.
     rows, width, bias = args.rows, args.width, args.bias
@@ -57,8 +57,8 @@ def _biased(function: Any, args: BiasActivation, thread: int, threads: int) -> N
             store_f32(out + offset, function(add(load_f32(x + offset), load_f32(bias + offset))))
         left = width % 16
         if left:
-            value = add(load_f32_first(x + whole, left), load_f32_first(bias + whole, left))
-            store_f32_first(out + whole, function(value), left)
+            value = add(load_f32_masked(x + whole, left), load_f32_masked(bias + whole, left))
+            store_f32_masked(out + whole, function(value), left)
 
 
 @task
@@ -109,7 +109,7 @@ def bias_fast_gelu(args: BiasActivation, thread: int, threads: int) -> None:
     _biased(math.fast_gelu, args, thread, threads)
 
 
-@inner
+@inline
 def _hard_swish(x: Any) -> Any:
     gate = fused_multiply_add(x, splat_f32(_SIXTH), splat_f32(_HALF))
     return multiply(x, maximum(minimum(gate, splat_f32(_ONE)), zero_f32()))
@@ -128,7 +128,7 @@ def clip(args: Clip, thread: int, threads: int) -> None:
     for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
         offset, left = vector * 64, args.count - vector * 16
         # ``maximum`` and ``minimum`` give their second operand where one is NaN: x stands there both times.
-        store_f32_first(args.out + offset, minimum(high, maximum(low, load_f32_first(args.x + offset, left))), left)
+        store_f32_masked(args.out + offset, minimum(high, maximum(low, load_f32_masked(args.x + offset, left))), left)
 
 
 @task
@@ -137,7 +137,7 @@ def silu(args: Silu, thread: int, threads: int) -> None:
     vectors = (args.count + 15) // 16
     for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
         offset, left = vector * 64, args.count - vector * 16
-        store_f32_first(args.out + offset, math.silu(load_f32_first(args.x + offset, left), args.alpha), left)
+        store_f32_masked(args.out + offset, math.silu(load_f32_masked(args.x + offset, left), args.alpha), left)
 
 
 @task
@@ -148,12 +148,12 @@ def quick_gelu_rows(args: QuickGeluRows, thread: int, threads: int) -> None:
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         x, out = args.x + row * width * 4, args.out + row * width * 4
         for element in range(0, width, 16):
-            value = load_f32_first(x + element * 4, width - element)
+            value = load_f32_masked(x + element * 4, width - element)
             gate = math.sigmoid(multiply(value, alpha))
-            store_f32_first(out + element * 4, multiply(value, gate), width - element)
+            store_f32_masked(out + element * 4, multiply(value, gate), width - element)
 
 
-@inner
+@inline
 def _binary(function: Any, args: BinaryRows, thread: int, threads: int) -> None:
     # A range of whole rows, though rows do not matter here: the thread that made a row with the task before goes on with it, so
     # that a sequence needs no barrier between.
@@ -161,8 +161,8 @@ def _binary(function: Any, args: BinaryRows, thread: int, threads: int) -> None:
     start, stop = args.rows * thread // threads * row_bytes, args.rows * (thread + 1) // threads * row_bytes
     for offset in range(start, stop, 64):
         left = (stop - offset) // 4
-        value = function(load_f32_first(args.x + offset, left), load_f32_first(args.y + offset, left))
-        store_f32_first(args.out + offset, value, left)
+        value = function(load_f32_masked(args.x + offset, left), load_f32_masked(args.y + offset, left))
+        store_f32_masked(args.out + offset, value, left)
 
 
 @task

@@ -99,7 +99,7 @@ def _sequence(program: FusibleProgram, run: Sequence[_Convolution]) -> FusedStep
     inputs = tuple(dict.fromkeys(value for each in run for value in each.given if value and value not in made))
     outputs = tuple(each.output for each in run if not positions.issuperset(program.readers.get(each.output, ())))
     members = [Member(each.kernel, each.given, each.output) for each in run]
-    kernel = ConvolutionSequence(members, inputs, outputs, run[0].kernel.scratch)
+    kernel = ConvolutionSequence(members, inputs, outputs, run[0].kernel.workspace)
     return FusedSteps(tuple(sorted(positions)), kernel, inputs, outputs)
 
 

@@ -175,7 +175,7 @@ class DynamicConvolution:
         x = inputs[0]
         if all(slot.is_fixed for slot in (*inputs, output)) and readable(x.array) is x.array:
             operands = _operands(inputs)
-            return convolution.call(*operands, output.array).fixed(*operands, output.array)
+            return convolution.call(*operands, output.array).bind_arrays(*operands, output.array)
 
         def compute() -> None:
             operands = _operands(inputs)

@@ -17,10 +17,10 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.conv.direct import TaskPlan, as_nhwc, cached
 from ort_sdk_cpu.jit.extents.bounds import check_words, memory_of
-from ort_sdk_cpu.jit.task import WORD, task_address
-from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, run_sequence
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.jit.task_code import WORD_BYTES, task_address
+from ort_sdk_cpu.jit.task_sequence import HEADER_WORDS, TASK_WORDS, run_sequence
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
@@ -78,11 +78,11 @@ class ConvolutionSequence:
         members: in order.
         inputs: numbers of what they read and do not make, in the order of the arrays.
         outputs: numbers of what others read.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, members: Sequence[Member], inputs: Sequence[int], outputs: Sequence[int], scratch: Scratch) -> None:
-        self._members, self._inputs, self._outputs, self._scratch = members, inputs, outputs, scratch
+    def __init__(self, members: Sequence[Member], inputs: Sequence[int], outputs: Sequence[int], workspace: Workspace) -> None:
+        self._members, self._inputs, self._outputs, self._workspace = members, inputs, outputs, workspace
         constants = {index for member in members for index in member.constants if index}
         self._constant_at = [at for at, index in enumerate(inputs) if index in constants]
         self._value_at = [at for at, index in enumerate(inputs) if index not in constants]
@@ -92,7 +92,7 @@ class ConvolutionSequence:
         self._room = _Room(members, {*inputs, *outputs})
         self._made: dict[Any, _Words | None] = {}
         self._most_shapes = KEPT_BYTES // (BYTES_PER_TASK * len(members)) + 1
-        self._results = ResultMemory()
+        self._results = ResultAllocator()
 
     @property
     def algorithm(self) -> str:
@@ -122,8 +122,8 @@ class ConvolutionSequence:
 
     def _run(self, made: _Words, arrays: Mapping[int, Any], threads: int) -> None:
         words = made.words.copy()
-        words[made.inside] += self._scratch.address(WORKSPACE, made.inside_bytes)
-        words[made.work] = self._scratch.address("task", made.work_bytes)
+        words[made.inside] += self._workspace.address(WORKSPACE, made.inside_bytes)
+        words[made.work] = self._workspace.address("task", made.work_bytes)
         arranged: dict[tuple[int, bool], HostArray] = {}
         for word, key in made.outside:
             if key not in arranged:
@@ -149,7 +149,7 @@ class ConvolutionSequence:
     def _written(self, plans: Sequence[TaskPlan], shapes: Mapping[int, tuple[int, ...]], threads: int) -> _Words:
         starts = _starts(plans)
         words = np.zeros(starts[-1], np.int64)
-        steps = [(WORD * start, at > 0) for at, start in enumerate(starts[:-1])]
+        steps = [(WORD_BYTES * start, at > 0) for at, start in enumerate(starts[:-1])]
         words[: starts[0]] = (len(plans), threads, 0, 0, *(word for step in steps for word in step))
         offsets, inside_bytes = self._room.offsets(shapes)
         inside, outside = [], []
@@ -171,7 +171,7 @@ class ConvolutionSequence:
             pack, code = _packer(plan.module, plan.name, plan.arguments.kinds)
             memory[plan.positions.work] = (0, work_bytes, True)
             check_words(plan.module, plan.name, arguments, threads, memory)
-            pack(words, WORD * start, code, *arguments)
+            pack(words, WORD_BYTES * start, code, *arguments)
         work = [start + 1 + plan.positions.work for plan, start in zip(plans, starts, strict=False)]
         out_shapes = [shapes[index] for index in self._outputs]
         return _Words(words, np.array(inside, np.int64), np.array(work), outside, out_shapes, inside_bytes, work_bytes)
@@ -229,7 +229,7 @@ def _room_of(shape: tuple[int, ...]) -> int:
 
 def _starts(plans: Sequence[TaskPlan]) -> list[int]:
     """Where records begin, in words, and where the last one ends."""
-    starts = [HEAD_WORDS + STEP_WORDS * len(plans)]
+    starts = [HEADER_WORDS + TASK_WORDS * len(plans)]
     for plan in plans:
         starts.append(starts[-1] + 1 + len(plan.arguments.words))
     return starts

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ort_sdk_cpu.jit.cache_folder import source_hash
-from ort_sdk_cpu.jit.code_store import code_address, is_kept
+from ort_sdk_cpu.jit.code_store import code_address, is_cached
 from ort_sdk_cpu.jit.digests import short_digest
-from ort_sdk_cpu.jit.task import compiler_environment
+from ort_sdk_cpu.jit.task_code import compiler_environment
 
 from .ir import Chain, emit
 
@@ -20,13 +20,13 @@ OPTIMIZATION_LEVEL = 2
 
 def is_compiled(chain: Chain) -> bool:
     """Whether a chain's code is in memory or in the folder."""
-    return is_kept(_symbol(chain))
+    return is_cached(_symbol(chain))
 
 
 def address_of(chain: Chain) -> int:
     """Address of a chain's code, for ``jit.task.TaskCall``; compiled if it is not there. Thread-safe."""
     symbol = _symbol(chain)
-    if not is_kept(symbol) and emit(chain)[1]:
+    if not is_cached(symbol) and emit(chain)[1]:
         from .math_library import vector_functions
 
         # They may have to be compiled, too: while the folder's lock is not held, which is not to be had twice.
@@ -47,16 +47,16 @@ def _source() -> str:
 def _compiled(chain: Chain, symbol: str) -> bytes:
     import llvmlite.binding as llvm
 
-    from ort_sdk_cpu.jit.llvm import parsed, target_machine
+    from ort_sdk_cpu.jit.llvm import parse_ir, target_machine
 
     from .math_library import vector_functions
 
     text, functions = emit(chain)
     machine = target_machine(OPTIMIZATION_LEVEL)
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
-    module = parsed(header + text.replace("SYMBOL", symbol))
+    module = parse_ir(header + text.replace("SYMBOL", symbol))
     for name in sorted(functions):
-        module.link_in(_inlined(parsed(vector_functions()[name])))
+        module.link_in(_inlined(parse_ir(vector_functions()[name])))
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION_LEVEL))
     builder.getModulePassManager().run(module, builder)
     return bytes(machine.emit_object(module))

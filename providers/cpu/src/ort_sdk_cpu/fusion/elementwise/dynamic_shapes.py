@@ -11,8 +11,8 @@ import numpy as np
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.task import TaskFunction
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS, Loops, memory_order, strides_over
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.strides import OUTER_DIMENSIONS, LoopNest, broadcast_strides, memory_order
 
 from .compile import address_of
 from .extents import declaration_of_chain
@@ -41,7 +41,7 @@ class DynamicChain:
         """Inputs that each output depends on."""
         kinds = "q" * (HEADER_WORDS + OPERAND_WORDS * len(self._types))
         self._call = TaskFunction.at(address_of(chain), kinds, declaration_of_chain(chain))
-        self._results = [ResultMemory() for _ in chain.outputs]
+        self._results = [ResultAllocator() for _ in chain.outputs]
 
     def compute(self, *inputs: HostArray) -> Any:
         """New outputs; ``NotImplemented`` where they are small, not of one shape, or have too many dimensions."""
@@ -57,7 +57,7 @@ class DynamicChain:
         arrays = [_readable(array, order) for array in inputs]
         outputs = [self._new(number, ordered) for number in range(len(self._results))]
         strides = [_strides(array, shape, order) for array in arrays]
-        loops = Loops.over(ordered, [*strides, *(output.strides for output in outputs)])
+        loops = LoopNest.over(ordered, [*strides, *(output.strides for output in outputs)])
         *outer, inner = loops.sizes
         words: list[Any] = [math.prod(outer), inner, BLOCK, -(-inner // BLOCK), *outer[1:]]
         for array, own in zip((*arrays, *outputs), loops.strides, strict=True):
@@ -124,5 +124,5 @@ def _readable(array: HostArray, order: Sequence[int]) -> HostArray:
 
 
 def _strides(array: HostArray, shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
-    along = strides_over(shape, array.shape, array.strides)
+    along = broadcast_strides(shape, array.shape, array.strides)
     return tuple(along[axis] for axis in order)

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from ort_sdk_cpu.jit.extents.declaration import Declaration, Extent, reaches
+from ort_sdk_cpu.jit.extents.declaration import Declaration, Extent, accesses
 
 from .ir import HEADER_WORDS, OPERAND_WORDS, Chain
 from .types import ELEMENTS
@@ -33,7 +33,7 @@ def _declaration_of(input_types: str, output_types: str) -> Declaration:
         first = -(-words[_ROWS] // math.prod(outer)) if math.prod(outer) else 0
         sizes = (first, *outer, words[_INNER_SIZE])
         return [
-            reaches(at, sizes, words[at + 1 : at + OPERAND_WORDS], itemsize, is_written=operand >= inputs)
+            accesses(at, sizes, words[at + 1 : at + OPERAND_WORDS], itemsize, is_written=operand >= inputs)
             for operand, (at, itemsize) in enumerate(zip(pointers, itemsizes, strict=True))
         ]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusibleStep, HostArray, Slot
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.copy import CopyWriter, copy_elements
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
-from ort_sdk_cpu.memory.strides import Loops, memory_order, strides_over
+from ort_sdk_cpu.memory.strides import LoopNest, broadcast_strides, memory_order
 
 from .compile import address_of
 from .extents import declaration_of_chain
@@ -53,7 +53,7 @@ class ChainKernel:
             read, written = operands[: len(inputs)], operands[len(inputs) :]
             before = [operand.copied_in() for operand in read if not operand.stays]
             calls = [*before, run, *[operand.copied_out() for operand in written if not operand.stays]]
-            return run if len(calls) == 1 else in_turn(calls)
+            return run if len(calls) == 1 else in_sequence(calls)
         return _moving_call([operand for operand in operands[: len(inputs)] if not operand.stays], run, operands[len(inputs) :])
 
     def bind_joinable(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], Any] | None:
@@ -64,7 +64,7 @@ class ChainKernel:
         is_worth_it = loops.sizes[-1] >= LANES or math.prod(loops.sizes[:-1]) <= LANES
         return self._call(operands, loops) if is_worth_it and all(operand.stays for operand in operands) else None
 
-    def _operands(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> tuple[list[_Operand], Loops]:
+    def _operands(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> tuple[list[_Operand], LoopNest]:
         """Inputs and outputs, and the loops over them in memory order."""
         chain, shape = self._group.chain, self._group.shape
         order = memory_order(outputs[0].array) if outputs[0].is_fixed else tuple(range(len(shape)))
@@ -73,15 +73,15 @@ class ChainKernel:
             _Operand(slot, own, dtype, shape, order)
             for slot, own, dtype in zip((*inputs, *outputs), self._shapes, dtypes, strict=True)
         ]
-        return operands, Loops.over([shape[axis] for axis in order], [operand.strides for operand in operands])
+        return operands, LoopNest.over([shape[axis] for axis in order], [operand.strides for operand in operands])
 
-    def _call(self, operands: Sequence[_Operand], loops: Loops) -> Callable[[], Any]:
+    def _call(self, operands: Sequence[_Operand], loops: LoopNest) -> Callable[[], Any]:
         chain = self._group.chain
         call = TaskCall.at(address_of(chain), _arguments(loops), self._threads, declaration_of_chain(chain))
         for number, operand in enumerate(operands):
             operand.attach(call, HEADER_WORDS + OPERAND_WORDS * number)
         if all(operand.is_fixed for operand in operands):
-            return call.kept(*operands)
+            return call.bound_call(*operands)
 
         def run() -> None:
             call.run()
@@ -111,7 +111,7 @@ class JoinableKernel:
         return call
 
 
-def _arguments(loops: Loops) -> tuple[int, ...]:
+def _arguments(loops: LoopNest) -> tuple[int, ...]:
     *outer, inner = loops.sizes
     header = (math.prod(outer), inner, BLOCK, -(-inner // BLOCK), *outer[1:])
     return (*header, *(word for strides in loops.strides for word in (0, *strides)))
@@ -152,7 +152,7 @@ class _Operand:
         """A copy in the layout that the kernel needs."""
         # Arrays of slots that are not fixed are row-major, or made so.
         own_strides = slot.array.strides if slot.is_fixed else np.empty(own_shape, dtype).strides
-        along = strides_over(shape, own_shape, own_strides)
+        along = broadcast_strides(shape, own_shape, own_strides)
         self.strides = tuple(along[axis] for axis in order)
         inner = [stride for stride, axis in zip(self.strides, order, strict=True) if shape[axis] > 1]
         if inner and inner[-1] not in {0, dtype.itemsize}:
@@ -180,12 +180,12 @@ class _Operand:
     def copied_in(self) -> Callable[[], Any]:
         """A call that copies an input's array, which is the same each time, to the staged copy."""
         staged, array = self._staged, self._slot.array
-        return CopyWriter(lambda: [] if staged is None else [(staged, array)]).fixed()
+        return CopyWriter(lambda: [] if staged is None else [(staged, array)]).bind_arrays()
 
     def copied_out(self) -> Callable[[], Any]:
         """A call that copies the staged output to its array, which is the same each time."""
         staged, array = self._staged, self._slot.array
-        return CopyWriter(lambda: [] if staged is None else [(array, staged)]).fixed()
+        return CopyWriter(lambda: [] if staged is None else [(array, staged)]).bind_arrays()
 
     def attach(self, call: TaskCall, position: int) -> None:
         """Point argument ``position`` of a call at it."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import time
 
-from ort_sdk_cpu.jit.cache_files import new_path, read_kept, write_kept
-from ort_sdk_cpu.jit.cache_folder import one_process, source_hash, tell_compiled
+from ort_sdk_cpu.jit.cache_files import read_cached, writable_path, write_cached
+from ort_sdk_cpu.jit.cache_folder import build_lock, log_compiled, source_hash
 from ort_sdk_cpu.jit.digests import short_digest
-from ort_sdk_cpu.jit.task import compiler_environment
+from ort_sdk_cpu.jit.task_code import compiler_environment
 
 from .rules_float import FLOAT
 
 __all__ = ["vector_functions"]
 
-NAMES = ("erf", "exp", "expm1_of_negative", "fast_gelu", "gelu", "sigmoid", "tanh")
+NAMES = ("erf", "exp", "expm1_nonpositive", "fast_gelu", "gelu", "sigmoid", "tanh")
 
 _WRAPPER = """
 define internal {vector} @vector_{name}({vector} %x) alwaysinline {{
@@ -32,25 +32,25 @@ def vector_functions() -> dict[str, str]:
     """Name → a module that defines ``vector_<name>``."""
     key = short_digest(source_hash(), compiler_environment(), _WRAPPER, *NAMES)
     name = f"functions-{key}.ll"
-    texts = read_kept(name)
+    texts = read_cached(name)
     if texts is None:
-        with one_process(new_path(name)):
-            texts = read_kept(name) or _built(name)
+        with build_lock(writable_path(name)):
+            texts = read_cached(name) or _built(name)
     return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 
 
 def _built(file: str) -> bytes:
     start = time.perf_counter()
     texts = "\0".join(_text(name) for name in NAMES).encode()
-    write_kept(file, texts)
-    tell_compiled("vector functions", time.perf_counter() - start)
+    write_cached(file, texts)
+    log_compiled("vector functions", time.perf_counter() - start)
     return texts
 
 
 def _text(name: str) -> str:
-    from ort_sdk_cpu.jit.numba_frontend import translated
+    from ort_sdk_cpu.jit.numba_frontend import translate
     from ort_sdk_cpu.simd import math
     from ort_sdk_cpu.simd.vector_types import f32x16
 
-    symbol, text = translated(getattr(math, name).py_func, f32x16(f32x16))
+    symbol, text = translate(getattr(math, name).py_func, f32x16(f32x16))
     return text + _WRAPPER.format(vector=FLOAT, name=name, symbol=symbol)

@@ -173,7 +173,7 @@ def _elu(body: FunctionBody, attributes: Mapping[str, Any], values: Sequence[str
     (x,) = values
     is_negative = body.value(f"fcmp olt {FLOAT} {x}, zeroinitializer")
     narrow = x if attributes["width"] == 1 else body.value(f"fdiv {FLOAT} {x}, {splat(attributes['width'])}")
-    below = body.value(f"fmul {FLOAT} {body.call('expm1_of_negative', narrow)}, {splat(attributes['scale'])}")
+    below = body.value(f"fmul {FLOAT} {body.call('expm1_nonpositive', narrow)}, {splat(attributes['scale'])}")
     above = x if attributes["gamma"] == 1 else body.value(f"fmul {FLOAT} {x}, {splat(attributes['gamma'])}")
     return _select(body, is_negative, below, above)
 

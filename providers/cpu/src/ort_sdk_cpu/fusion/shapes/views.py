@@ -11,7 +11,7 @@ from ort_sdk.api import FusedSteps, FusibleProgram
 from ort_sdk_cpu.fusion.transformer.attention_pattern import AttentionGroup, attention_groups
 from ort_sdk_cpu.fusion.transformer.layers import Tasks, fused_sequence, sequences_of, tasks_of, unfit_tasks
 from ort_sdk_cpu.fusion.transformer.row_step import RowStep
-from ort_sdk_cpu.memory.workspace import shared_scratch
+from ort_sdk_cpu.memory.workspace import shared_workspace
 
 from .expressions import Expression, Expressions, function_of
 from .scalar_steps import ScalarSteps
@@ -99,8 +99,8 @@ class _Chooser:
         return bool(others)
 
     def _answer(self, groups: Sequence[AttentionGroup], chosen: _Chosen, sequences: Sequence[Tasks]) -> list[FusedSteps]:
-        scratch, expressions = shared_scratch(), self._expressions
-        whole = [fused_sequence(members, self._program, chosen.readers, scratch) for members in sequences]
+        workspace, expressions = shared_workspace(), self._expressions
+        whole = [fused_sequence(members, self._program, chosen.readers, workspace) for members in sequences]
         return [*whole, *(group.fused(expressions) for group in groups), *chosen.fused(expressions)]
 
 

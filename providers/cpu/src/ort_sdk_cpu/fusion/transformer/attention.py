@@ -11,7 +11,7 @@ from ort_sdk_cpu.attention.arguments.decode import MODULE, DecodeAttention, thre
 from ort_sdk_cpu.attention.decode import NO_ROTATION, common_cache_positions, has_contiguous_rows, strides_along
 from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
+from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .attention_pattern import AttentionGroup
@@ -240,6 +240,6 @@ def _over_given_keys(group: AttentionGroup, operands: Sequence[Heads], out: int,
     return given, task, {query.rows.value: query.width, out: heads * size}, (query.rows.value,)
 
 
-def _terms(*names: Hashable) -> tuple[Terms, ...]:
+def _terms(*names: Hashable) -> tuple[LinearTerms, ...]:
     """Words that are one number each."""
     return tuple([((name, 1),) for name in names])

@@ -34,8 +34,8 @@ from ort_sdk_cpu.attention.group_query import cache_positions_array, cache_posit
 from ort_sdk_cpu.attention.operators import bias_of_mask
 from ort_sdk_cpu.attention.recognized_decode import score_bias_of
 from ort_sdk_cpu.attention.select import MOST_DECODE_QUERIES
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms
-from ort_sdk_cpu.memory.result_pool import ResultMemory
+from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
 from ort_sdk_cpu.platform.addresses import address_of
 
 from .row_step import BATCH, FLOAT_BYTES, LENGTH, WORK, WORK_BYTES, Given, RowOperand, RunArguments
@@ -82,7 +82,7 @@ class KeyValueCache:
     """Whether caches are (batch, rows, size), those of a single head."""
     is_half: bool = False
     """Whether the cache is float16."""
-    memory: ResultMemory = field(default_factory=ResultMemory)
+    memory: ResultAllocator = field(default_factory=ResultAllocator)
 
     @property
     def work(self) -> int:
@@ -324,12 +324,12 @@ def decode_task(
     return TaskWords(*task, arguments.words)
 
 
-def _address(name: str, own: int) -> Terms:
+def _address(name: str, own: int) -> LinearTerms:
     """Address that a run gives."""
     return (((name, own), 1),)
 
 
-def _terms(*names: Hashable) -> tuple[Terms, ...]:
+def _terms(*names: Hashable) -> tuple[LinearTerms, ...]:
     """Words that are one number each."""
     return tuple([((name, 1),) for name in names])
 

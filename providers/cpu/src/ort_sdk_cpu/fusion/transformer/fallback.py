@@ -9,7 +9,7 @@ from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray
 from ort_sdk_cpu.fusion.elementwise.chains import fused_chains
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 from .row_step import RowStep
 from .sequence import RowSequence
@@ -38,7 +38,12 @@ def outputs_of(members: Tasks, positions: Sequence[int], readers: Readers) -> tu
 
 
 def with_fallback(
-    whole: RowSequence, members: Tasks, inputs: Sequence[int], outputs: Sequence[int], program: FusibleProgram, scratch: Scratch
+    whole: RowSequence,
+    members: Tasks,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    program: FusibleProgram,
+    workspace: Workspace,
 ) -> SequenceWithFallback:
     """A sequence, and what computes the same where it does not take a run's arrays.
 
@@ -48,7 +53,7 @@ def with_fallback(
         inputs: values that are given.
         outputs: values that are asked for.
         program: the program.
-        scratch: workspace.
+        workspace: the workspace.
     """
     groups = list(_groups(members))
     takes_few = any(step.most_rows for step in members.values())
@@ -62,7 +67,7 @@ def with_fallback(
             steps = [found for positions, step in group.items() for found in _unfused(positions, step, program)]
             parts += [part for position, step in steps if (part := ends.get(position, step)) is not None]
         else:
-            parts.append(_part_of(group, program, scratch))
+            parts.append(_part_of(group, program, workspace))
     return SequenceWithFallback(whole, parts, inputs, outputs, program, is_complete=chains.is_complete)
 
 
@@ -102,14 +107,14 @@ def _chain(chain: FusedSteps, program: FusibleProgram) -> FusedSteps:
     return replace(chain, kernel=SequenceWithFallback(chain.kernel, steps, chain.inputs, chain.outputs, program))
 
 
-def _part_of(members: Tasks, program: FusibleProgram, scratch: Scratch) -> FusedSteps:
+def _part_of(members: Tasks, program: FusibleProgram, workspace: Workspace) -> FusedSteps:
     """Some tasks as a sequence of their own, which gives all that other steps read."""
     positions = tuple(sorted(position for own in members for position in own))
     made = {index for step in members.values() for index in step.outputs}
     known = {index for step in members.values() for index, *_ in step.required if index}
     inputs = tuple(sorted(known.union(*(step.needs for step in members.values())) - made))
     outputs = outputs_of(members, positions, program.readers)
-    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, program, scratch), inputs, outputs)
+    return FusedSteps(positions, RowSequence(list(members.values()), inputs, outputs, program, workspace), inputs, outputs)
 
 
 def _unfused(positions: tuple[int, ...], task: RowStep, program: FusibleProgram) -> Iterator[tuple[int, Part]]:

@@ -13,7 +13,7 @@ from typing import Any
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.fusion.shapes.expressions import Expressions
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 
 from .attention import attention_step
 from .attention_pattern import AttentionGroup
@@ -122,21 +122,21 @@ def _segments(tasks: Tasks, program: FusibleProgram, readers: Readers) -> Iterat
     yield members
 
 
-def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, scratch: Scratch) -> FusedSteps:
+def fused_sequence(members: Tasks, program: FusibleProgram, readers: Readers, workspace: Workspace) -> FusedSteps:
     """A sequence as one step.
 
     Args:
         members: its tasks.
         program: the program.
         readers: as for ``sequences_of``.
-        scratch: workspace.
+        workspace: the workspace.
     """
     positions, repeated = _covered(members)
     inputs = _given(members, program)
     outputs = outputs_of(members, positions, readers)
-    kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, scratch)
+    kernel: Any = RowSequence(list(members.values()), inputs, outputs, program, workspace)
     if any(step.cache is not None or step.most_rows for step in members.values()):
-        kernel = with_fallback(kernel, members, inputs, outputs, program, scratch)
+        kernel = with_fallback(kernel, members, inputs, outputs, program, workspace)
     return FusedSteps(positions, kernel, inputs, outputs, repeated)
 
 

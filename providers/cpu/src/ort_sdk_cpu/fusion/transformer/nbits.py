@@ -13,7 +13,7 @@ from ort_sdk_cpu.gemm.nbits.arguments.activations import Activations
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START, MatMulNBits
 from ort_sdk_cpu.gemm.nbits.launch import ACTIVATIONS, NBitsGemv
 from ort_sdk_cpu.gemm.nbits.operands import BIAS
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords, Word
 
 from .row_step import FLOAT_BYTES, ROWS, WORK, RowStep, renamed
 
@@ -102,7 +102,7 @@ def _activation_task(product: NBitsGemv, x: int) -> RowStep:
     )
 
 
-def _value(index: int) -> Terms:
+def _value(index: int) -> LinearTerms:
     """Address of a value."""
     return ((("value", index), 1),)
 

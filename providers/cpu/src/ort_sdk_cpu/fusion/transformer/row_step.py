@@ -15,7 +15,7 @@ import numpy as np
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.gemm.select import BLayout
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Terms, Word
+from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords, Word
 
 if TYPE_CHECKING:
     from .views import RowViews
@@ -46,10 +46,10 @@ __all__ = [
 FLOAT_BYTES = 4
 ROWS: Any = (("rows", 1),)
 """Number of rows."""
-BATCH: Terms = (("batch", 1),)
-LENGTH: Terms = (("length", 1),)
+BATCH: LinearTerms = (("batch", 1),)
+LENGTH: LinearTerms = (("length", 1),)
 """Tokens of a sequence."""
-WORK: Terms = (("work", 1),)
+WORK: LinearTerms = (("work", 1),)
 """Address of the workspace of all threads."""
 WORK_BYTES: Any = (("work bytes", 1),)
 """Of a thread's workspace."""
@@ -103,11 +103,11 @@ class RowOperand:
 
     def words(self, size: int) -> tuple[Word, ...]:
         """Words of ``HeadRows``."""
-        start: Terms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
+        start: LinearTerms = ((("value", self.index), 1), *([("one", self.offset)] if self.offset else []))
         return start, (("length", self.row),), self.head or size * FLOAT_BYTES, self.row
 
 
-def value_address(index: int) -> Terms:
+def value_address(index: int) -> LinearTerms:
     """Address of a value."""
     return ((("value", index), 1),)
 
@@ -119,7 +119,7 @@ class ScoreBiasOperand:
     index: int
     heads: int
 
-    def terms(self, position: int) -> Terms:
+    def terms(self, position: int) -> LinearTerms:
         """One of the words of ``ScoreBias``."""
         return (((self, position), 1),)
 

@@ -16,12 +16,12 @@ from ort_sdk.api import FusibleProgram, HostArray
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.gemm.plan import Partition, partition_gemm, plan_gemm
 from ort_sdk_cpu.gemm.select import FEW_ROWS, BLayout, GemmAlgorithm
-from ort_sdk_cpu.jit.extents.sizes import VECTOR, whole
-from ort_sdk_cpu.jit.task import WORD, task_address
-from ort_sdk_cpu.jit.task_sequence import HEAD_WORDS, STEP_WORDS, RecordSequence, run_sequence
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.strides import strides_over
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.jit.extents.sizes import VECTOR, round_up
+from ort_sdk_cpu.jit.task_code import WORD_BYTES, task_address
+from ort_sdk_cpu.jit.task_sequence import HEADER_WORDS, TASK_WORDS, SequenceTemplate, run_sequence
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.strides import broadcast_strides
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
@@ -69,7 +69,7 @@ class RowSequence:
         inputs: values that are given.
         outputs: values that are wanted.
         program: knows their ranks.
-        scratch: workspace.
+        workspace: the workspace.
     """
 
     algorithm = "task_sequence"
@@ -80,10 +80,10 @@ class RowSequence:
         inputs: Sequence[int],
         outputs: Sequence[int],
         program: FusibleProgram,
-        scratch: Scratch,
+        workspace: Workspace,
     ) -> None:
         steps = with_activation_tasks(steps)
-        self._steps, self._scratch = steps, scratch
+        self._steps, self._workspace = steps, workspace
         widths = {index: width for step in steps for index, width in step.widths.items()}
         ranks = {index: len(program.values[index].shape) for index in widths if index in program.values}
         given = [(position, index, widths[index]) for position, index in enumerate(inputs) if index in widths]
@@ -99,12 +99,12 @@ class RowSequence:
         self._fixed = [(number, batch_axis) for index, number, batch_axis in required if not index]
         self._needs_batch = any(not step.is_row_parallel for step in steps) or bool(required or self._flat)
         self._added = {step.added: inputs.index(step.added.index) for step in steps if step.added is not None}
-        self._outputs = [(index, widths[index], ResultMemory()) for index in outputs if index in widths]
+        self._outputs = [(index, widths[index], ResultAllocator()) for index in outputs if index in widths]
         self._caches = [step.cache for step in steps if step.cache is not None]
         self._read = [(index, inputs.index(index)) for index in {index for cache in self._caches for index in cache.inputs}]
         self._order = outputs
         self._layout = RowLayout(steps, frozenset((*inputs, *outputs)))
-        self._sequence = RecordSequence([self._layout.placed(step) for step in steps])
+        self._sequence = SequenceTemplate([self._layout.placed(step) for step in steps])
         self._failing = [position for position, step in enumerate(steps) if step.may_fail]
         self._products = sorted({step.product for step in steps if step.product is not None}, key=str)
         self._numbers = sum(step.product.k * step.product.n for step in steps if step.product is not None)
@@ -218,7 +218,7 @@ class RowSequence:
 
     def _words_for(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
         found = self._shaped.get(batch_shape)
-        if found is not None and found.base == self._scratch.address(WORKSPACE, found.bytes):
+        if found is not None and found.base == self._workspace.address(WORKSPACE, found.bytes):
             return found
         made = self._made(batch_shape, rows)
         self._shaped[batch_shape] = made
@@ -229,9 +229,9 @@ class RowSequence:
     def _made(self, batch_shape: tuple[int, ...], rows: int) -> _ShapedWords:
         threads, gemms = self._partitioned(rows)
         work = max([each.workspace_bytes // each.threads for each in gemms.values()] + [step.work for step in self._steps])
-        work = whole(work, VECTOR)
-        values = whole(self._layout.row_bytes * rows + self._layout.offset, VECTOR)
-        base = self._scratch.address(WORKSPACE, values + work * threads)
+        work = round_up(work, VECTOR)
+        values = round_up(self._layout.row_bytes * rows + self._layout.offset, VECTOR)
+        base = self._workspace.address(WORKSPACE, values + work * threads)
         numbers: dict[Any, int] = {"rows": rows, "base": base, "one": 1, "work": base + values, "work bytes": work}
         if self._has_attention:
             numbers |= {"batch": batch_shape[0], "length": batch_shape[1]}
@@ -293,7 +293,7 @@ class RowSequence:
 
 def _record_of(words: HostArray, step: int) -> int:
     """Index of the word with the address of a step's task, in front of its arguments."""
-    return int(words[HEAD_WORDS + STEP_WORDS * step]) // WORD
+    return int(words[HEADER_WORDS + TASK_WORDS * step]) // WORD_BYTES
 
 
 class _Accesses:
@@ -321,7 +321,7 @@ def _numbers_of_scores(
 ) -> Iterator[tuple[Hashable, int]]:
     """Words of ``ScoreBias``."""
     shape = (batch_shape[0], scores.heads, batch_shape[1], batch_shape[1])
-    for position, number in enumerate((address_of(array), *strides_over(shape, array.shape, array.strides))):
+    for position, number in enumerate((address_of(array), *broadcast_strides(shape, array.shape, array.strides))):
         yield (scores, position), number
 
 

@@ -5,7 +5,7 @@ A register tile of MR rows and NR columns stays in registers over KC steps along
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, float_tile, panel_bytes, panel_width
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, panel_bytes, panel_width, register_tile
 
 __all__ = [
     "A_COPY_ROW_BYTES",
@@ -45,7 +45,7 @@ A_COPY_ROW_BYTES = KC * FLOAT + VECTOR
 
 def mr() -> int:
     """Rows of a register tile."""
-    return float_tile()[0]
+    return register_tile()[0]
 
 
 def nr() -> int:
@@ -55,4 +55,4 @@ def nr() -> int:
 
 def unpacked_rows() -> int:
     """Rows of A up to which whole panels of B are read in place: each is used by two register tiles at most."""
-    return mr() * float_tile()[1]
+    return mr() * register_tile()[1]

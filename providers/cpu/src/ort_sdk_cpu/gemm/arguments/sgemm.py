@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, reaches, works
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, accesses, uses_workspace
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, round_up
 
 from .blocking import (
     A_COPY_ROW_BYTES,
@@ -83,16 +83,16 @@ class Gemm(TaskArguments):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read, written and used as workspace."""
-        yield reaches(self.a, (self.batch, self.m, self.k), (self.a_stride, self.lda, FLOAT), FLOAT)
+        yield accesses(self.a, (self.batch, self.m, self.k), (self.a_stride, self.lda, FLOAT), FLOAT)
         yield self.b_extent()
-        yield reaches(self.c, (self.batch, self.m, self.n), (self.c_stride, self.ldc, FLOAT), FLOAT, is_written=True)
-        yield reaches(self.d, (self.m, self.n), (self.ldd, FLOAT), FLOAT, may_be_none=True)
+        yield accesses(self.c, (self.batch, self.m, self.n), (self.c_stride, self.ldc, FLOAT), FLOAT, is_written=True)
+        yield accesses(self.d, (self.m, self.n), (self.ldd, FLOAT), FLOAT, may_be_none=True)
         used = self.workspace_of(GemmSizes(self.m, self.n, self.k, self.mc))
         if used and self.m * self.n * self.k * self.batch:
-            yield works(self.workspace, (threads - 1) * self.workspace_stride + used)
+            yield uses_workspace(self.workspace, (threads - 1) * self.workspace_stride + used)
 
     def _matrix(self, rows: int, columns: int, itemsize: int) -> Extent:
-        return reaches(self.b, (self.batch, rows, columns), (self.b_stride, self.ldb, itemsize), itemsize)
+        return accesses(self.b, (self.batch, rows, columns), (self.b_stride, self.ldb, itemsize), itemsize)
 
 
 class GemmKN(Gemm, module=MODULE, tasks=("gemm_kn", "gemv_kn")):
@@ -102,7 +102,7 @@ class GemmKN(Gemm, module=MODULE, tasks=("gemm_kn", "gemv_kn")):
     def workspace_of(sizes: GemmSizes) -> int:
         """Panels of B, results of the last columns, which fill no panel, and rows of A."""
         panels = 1 if sizes.mc <= unpacked_rows() else NC_PANELS
-        return panels * PANEL_BYTES + whole(sizes.mc, nr()) * (nr() * FLOAT + A_COPY_ROW_BYTES)
+        return panels * PANEL_BYTES + round_up(sizes.mc, nr()) * (nr() * FLOAT + A_COPY_ROW_BYTES)
 
     def b_extent(self) -> Extent:
         """What is read of B."""
@@ -115,7 +115,7 @@ class SplitK(GemmKN, module=MODULE, tasks=("split_k",)):
     @staticmethod
     def workspace_of(sizes: GemmSizes) -> int:
         """Partial sums of all results, and a panel of the last columns."""
-        return (sizes.m * (whole(sizes.n, nr()) + LANES) + SPLIT_K_KC * nr()) * FLOAT
+        return (sizes.m * (round_up(sizes.n, nr()) + LANES) + SPLIT_K_KC * nr()) * FLOAT
 
 
 class GemmNK(Gemm, module=MODULE, tasks=("gemm_nk",)):
@@ -124,7 +124,7 @@ class GemmNK(Gemm, module=MODULE, tasks=("gemm_nk",)):
     @staticmethod
     def workspace_of(sizes: GemmSizes) -> int:
         """Panels of A, transposed results, and rows of B."""
-        rows = whole(sizes.mc, nr())
+        rows = round_up(sizes.mc, nr())
         results = NC_TRANSPOSED * (rows * FLOAT + VECTOR)
         return TRANSPOSE_BYTES + mr() * A_COPY_ROW_BYTES + results + rows * sizes.k * FLOAT
 
@@ -148,7 +148,7 @@ class GemmKNFloat16(Gemm, module=MODULE, tasks=("gemm_kn_f16",)):
     @staticmethod
     def workspace_of(sizes: GemmSizes) -> int:
         """A panel of float32, results of the last columns, and rows of A."""
-        return WIDEN_BYTES + PANEL_BYTES + whole(sizes.mc, nr()) * (nr() * FLOAT + A_COPY_ROW_BYTES)
+        return WIDEN_BYTES + PANEL_BYTES + round_up(sizes.mc, nr()) * (nr() * FLOAT + A_COPY_ROW_BYTES)
 
     def b_extent(self) -> Extent:
         """What is read of B."""

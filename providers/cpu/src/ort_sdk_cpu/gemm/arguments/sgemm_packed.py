@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, reaches, works
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, panel_bytes, panels_of, whole
+from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, accesses, uses_workspace
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, panel_bytes, panel_count, round_up
 
 from .blocking import KC, TRANSPOSE_BYTES, mr, nr
 from .sgemm import Gemm, GemmSizes
@@ -20,14 +20,14 @@ class GemmPacked(Gemm, module=MODULE, tasks=("gemm_packed",)):
     @staticmethod
     def workspace_of(sizes: GemmSizes) -> int:
         """Results of the last columns, and A packed: KC columns of all rows, or all columns of one register tile."""
-        rows = whole(sizes.mc, nr())
+        rows = round_up(sizes.mc, nr())
         floats = max(rows * (nr() + KC), min(rows, mr()) * (nr() + sizes.k))
         # A transpose writes 16 lanes of each step of a tile, of which fewer may be rows.
         return TRANSPOSE_BYTES + floats * FLOAT + VECTOR
 
     def b_extent(self) -> Extent:
         """What is read of B."""
-        return reaches(self.b, (self.batch, panels_of(self.n)), (self.b_stride, self.ldb), self.k * panel_bytes())
+        return accesses(self.b, (self.batch, panel_count(self.n)), (self.b_stride, self.ldb), self.k * panel_bytes())
 
 
 class _Pack(TaskArguments):
@@ -49,8 +49,8 @@ class PackKN(_Pack, module=MODULE, tasks=("pack_kn",)):
 
     def extents(self) -> Extents:
         """What is read and written."""
-        yield reaches(self.b, (self.k, self.n), (self.ldb, FLOAT), FLOAT)
-        yield reaches(self.panels, (panels_of(self.n),), (self.panel_stride,), self.k * panel_bytes(), is_written=True)
+        yield accesses(self.b, (self.k, self.n), (self.ldb, FLOAT), FLOAT)
+        yield accesses(self.panels, (panel_count(self.n),), (self.panel_stride,), self.k * panel_bytes(), is_written=True)
 
 
 class PackNK(_Pack, module=MODULE, tasks=("pack_nk",)):
@@ -58,8 +58,8 @@ class PackNK(_Pack, module=MODULE, tasks=("pack_nk",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read, written and used as workspace, ``TRANSPOSE_BYTES`` of each thread."""
-        last = (whole(self.n) - LANES) % nr() * FLOAT + VECTOR
+        last = (round_up(self.n) - LANES) % nr() * FLOAT + VECTOR
         strides = (self.panel_stride, panel_bytes())
-        yield reaches(self.b, (self.n, self.k), (self.ldb, FLOAT), FLOAT)
-        yield reaches(self.panels, (panels_of(self.n), self.k), strides, last, is_written=True)
-        yield works(self.workspace, threads * TRANSPOSE_BYTES)
+        yield accesses(self.b, (self.n, self.k), (self.ldb, FLOAT), FLOAT)
+        yield accesses(self.panels, (panel_count(self.n), self.k), strides, last, is_written=True)
+        yield uses_workspace(self.workspace, threads * TRANSPOSE_BYTES)

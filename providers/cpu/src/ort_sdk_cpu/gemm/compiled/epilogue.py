@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ort_sdk_cpu.gemm.arguments.sgemm import Gemm
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.kernel.microkernels.activation_codes import ActivationKind
 from ort_sdk_cpu.simd import math
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, minimum, multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, store_f32_masked
 
 __all__ = ["apply_epilogue"]
 
@@ -17,7 +17,7 @@ _LEAKY_RELU, _SIGMOID = int(ActivationKind.LEAKY_RELU), int(ActivationKind.SIGMO
 _TANH, _GELU = int(ActivationKind.TANH), int(ActivationKind.GELU)
 
 
-@inner
+@inline
 def _apply(args: Gemm, c: int, rows: int, columns: int, d: int) -> None:
     """Function of alpha * C + beta * D, in place."""
     alpha, beta, slope, activation = splat_f32(args.alpha), splat_f32(args.beta), splat_f32(args.slope), args.activation
@@ -26,9 +26,9 @@ def _apply(args: Gemm, c: int, rows: int, columns: int, d: int) -> None:
         place = c + row * ldc
         for column in range(0, columns, 16):
             left = columns - column
-            value = multiply(load_f32_first(place + column * 4, left), alpha)
+            value = multiply(load_f32_masked(place + column * 4, left), alpha)
             if d:
-                value = fused_multiply_add(load_f32_first(d + row * ldd + column * 4, left), beta, value)
+                value = fused_multiply_add(load_f32_masked(d + row * ldd + column * 4, left), beta, value)
             # One loop for all functions: the branch goes the same way each time, which processors foresee.
             if activation == _LEAKY_RELU:
                 value = fused_multiply_add(minimum(value, zero_f32()), slope, maximum(value, zero_f32()))
@@ -38,10 +38,10 @@ def _apply(args: Gemm, c: int, rows: int, columns: int, d: int) -> None:
                 value = math.tanh(value)
             elif activation == _GELU:
                 value = math.gelu(value)
-            store_f32_first(place + column * 4, value, left)
+            store_f32_masked(place + column * 4, value, left)
 
 
-@inner
+@inline
 def apply_epilogue(args: Gemm, batch: int, first_row: int, rows: int, first: int, columns: int) -> None:
     """The epilogue of some rows and columns of one matrix of the batch."""
     d = args.d

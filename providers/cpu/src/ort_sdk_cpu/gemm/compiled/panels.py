@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.blocking import A_COPY_ROW_BYTES, PANEL_BYTES
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, NR_VECTORS, packing_tile, tile
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32, store_f32_first
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, prefetch, store_f32, store_f32_masked
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = ["NR", "copy_panel", "copy_results", "copy_rows", "multiply_panels", "prefetch_shift", "transpose_panel"]
@@ -17,7 +17,7 @@ _ROWS_AHEAD = 12
 """Rows prefetched before they are copied."""
 
 
-@inner
+@inline
 def copy_panel(b: int, ldb: int, steps: int, left: int, panel: int) -> None:
     """The last columns of B as a panel, zeros behind them."""
     ahead = _ROWS_AHEAD * ldb
@@ -25,18 +25,18 @@ def copy_panel(b: int, ldb: int, steps: int, left: int, panel: int) -> None:
         source, target = b + step * ldb, panel + step * NR * 4
         for column in range(0, NR, 16):
             prefetch(source + ahead + column * 4)
-            store_f32(target + column * 4, load_f32_first(source + column * 4, left - column))
+            store_f32(target + column * 4, load_f32_masked(source + column * 4, left - column))
 
 
-@inner
+@inline
 def copy_results(source: int, source_row: int, rows: int, columns: int, c: int, ldc: int) -> None:
     """Columns of some rows, of a whole panel, into C, which has fewer."""
     for row in range(rows):
         for column in range(0, columns, 16):
-            store_f32_first(c + row * ldc + column * 4, load_f32(source + row * source_row + column * 4), columns - column)
+            store_f32_masked(c + row * ldc + column * 4, load_f32(source + row * source_row + column * 4), columns - column)
 
 
-@inner
+@inline
 def prefetch_shift(tiles: int) -> int:
     """Log2 of the most tiles that share the prefetching of the next panel: each prefetches as small a part of it."""
     # A power of two: tiles divide their step counts by it with a shift.
@@ -46,16 +46,16 @@ def prefetch_shift(tiles: int) -> int:
     return shift
 
 
-@inner
+@inline
 def copy_rows(a: int, lda: int, rows: int, steps: int, copy: int) -> None:
     """Some steps of rows, ``A_COPY_ROW_BYTES`` apart."""
     for row in range(rows):
         for step in range(0, steps, 16):
             left = steps - step
-            store_f32_first(copy + row * A_COPY_ROW_BYTES + step * 4, load_f32_first(a + row * lda + step * 4, left), left)
+            store_f32_masked(copy + row * A_COPY_ROW_BYTES + step * 4, load_f32_masked(a + row * lda + step * 4, left), left)
 
 
-@inner
+@inline
 def multiply_panels(
     a: int,
     lda: int,
@@ -95,7 +95,7 @@ def multiply_panels(
                 tile(count, panel, NR * 4, 64, x, lda, steps, target, target_row, is_first, ahead, ldb, shift)
 
 
-@inner
+@inline
 def transpose_panel(a: int, lda: int, rows: int, k: int, width: int, target: int, workspace: int) -> None:
     """Rows as columns of a panel of some width, up to 16 of them; 16 lanes are written for each step."""
     for step in range(0, k, 16):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.gemm.arguments.sgemm import Gemm
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 __all__ = ["job_bounds", "job_range"]
 
 
-@inner
+@inline
 def job_range(args: Gemm, thread: int, threads: int) -> tuple[int, int]:
     """A thread's first job, and the one behind its last."""
     jobs = args.batch * args.m_parts * args.n_parts
     return jobs * thread // threads, jobs * (thread + 1) // threads
 
 
-@inner
+@inline
 def job_bounds(args: Gemm, job: int, unit: int) -> tuple[int, int, int, int, int]:
     """(matrix of the batch, first row, rows, first column, column behind the last) of a job; columns by whole units."""
     m, n, units = args.m, args.n, (args.n + unit - 1) // unit

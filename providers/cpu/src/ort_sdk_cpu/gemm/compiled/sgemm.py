@@ -20,13 +20,13 @@ from ort_sdk_cpu.gemm.arguments.blocking import (
 from ort_sdk_cpu.gemm.arguments.sgemm import Gemm, GemmKN, GemmKNFloat16, GemmNK, GemmNKFloat16, GemvNK, SplitK
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR, UNPACKED_ROWS, direct_packing_tile, direct_tile, narrow_tile, tile
 from ort_sdk_cpu.gemm.microkernels.sgemv import FEW_ROWS, add_row, add_rows, add_sums, all_dots, rows_added
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import zero_f32
-from ort_sdk_cpu.simd.barrier import barrier
-from ort_sdk_cpu.simd.fp16 import columns_times_row, rows_times_row, widen_columns, widen_rows
-from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, prefetch_second, store_f32, store_f32_first
+from ort_sdk_cpu.simd.fp16 import gemv_f16, gemv_f16_transposed, pack_panel_f16, pack_panel_f16_transposed
+from ort_sdk_cpu.simd.memory import LAST_BYTE, load_f32, prefetch_l2, store_f32, store_f32_masked
 from ort_sdk_cpu.simd.shuffles import transpose_rows
+from ort_sdk_cpu.simd.synchronization import barrier
 
 from .epilogue import apply_epilogue
 from .panels import NR, copy_panel, copy_results, copy_rows, multiply_panels, transpose_panel
@@ -35,7 +35,7 @@ from .split_k import add_partial_sums, partial_sums
 
 __all__ = ["gemm_kn", "gemm_kn_f16", "gemm_nk", "gemm_nk_f16", "gemv_kn", "gemv_nk", "split_k"]
 
-_rows_added = inner(rows_added)
+_rows_added = inline(rows_added)
 # A first cache of 32 KB and 8 ways has 64 sets of lines: at 2 KB, rows share two of them.
 _ALIASING_BYTES = 2048
 """Rows of A so far apart, or a multiple of that, are copied: a register tile's would evict each other from the first cache."""
@@ -47,7 +47,7 @@ _L2_BYTES = 1 << 16
 """Rows of B (N, K) that stay in the caches near the core while row after row of A is multiplied with them."""
 
 
-@inner
+@inline
 def _multiply_in_place(
     b: int,
     ldb: int,
@@ -80,7 +80,7 @@ def _multiply_in_place(
             direct_tile(rows, place, ldb, x, x_row, steps, target, ldc, is_first, source)
 
 
-@inner
+@inline
 def _block_kn(args: GemmKN, batch: int, first_row: int, rows: int, first: int, stop: int, workspace: int) -> None:
     """Up to MC rows times some columns of B (K, N)."""
     k, lda, ldb, ldc = args.k, args.lda, args.ldb, args.ldc
@@ -125,7 +125,7 @@ def _block_kn(args: GemmKN, batch: int, first_row: int, rows: int, first: int, s
                 apply_epilogue(args, batch, first_row, rows, column, left)
 
 
-@inner
+@inline
 def _sum_scaled_rows(a: int, lda: int, b: int, ldb: int, c: int, ldc: int, rows: int, k: int, columns: int, sums: int) -> None:
     """Few rows of A times columns of B, as sums of B's rows, each scaled by a number of A: BLAS's GEMV by AXPY."""
     count, blocks = _rows_added(rows), (k + KC - 1) // KC
@@ -146,13 +146,13 @@ def _sum_scaled_rows(a: int, lda: int, b: int, ldb: int, c: int, ldc: int, rows:
             add_sums(sums, sums_row, rows, width, c + first * 4, ldc, int(start == 0))
 
 
-@inner
+@inline
 def _panel_width(rows: int) -> int:
     """Columns of a panel of so many rows of A: of few, half of a whole panel would be zeros."""
     return 16 if rows <= 16 else NR
 
 
-@inner
+@inline
 def _pack_a_transposed(a: int, lda: int, rows: int, k: int, panels: int, workspace: int) -> None:
     """All rows of A as columns of panels, one panel behind the other."""
     for group in range(0, rows, NR):
@@ -162,15 +162,15 @@ def _pack_a_transposed(a: int, lda: int, rows: int, k: int, panels: int, workspa
             transpose_panel(a + start * lda, lda, min(16, rows - start), k, width, target, workspace)
 
 
-@inner
+@inline
 def _prefetch_rows(place: int, row_bytes: int, rows: int, steps: int) -> None:
     """Prefetch some steps of rows, each of which is read number by number, too slowly for a processor to foresee."""
     for row in range(rows):
         for step in range(0, steps, 16):
-            prefetch_second(place + row * row_bytes + step * 4 + LAST_BYTE)
+            prefetch_l2(place + row * row_bytes + step * 4 + LAST_BYTE)
 
 
-@inner
+@inline
 def _multiply_transposed(
     panels: int,
     rows: int,
@@ -205,16 +205,16 @@ def _multiply_transposed(
                 tile(height, panel, width * 4, 64, x, x_row, steps, target, results_row, int(start == 0), panel, 0, 0)
 
 
-@inner
+@inline
 def _write_transposed(results: int, results_row: int, count: int, rows: int, c: int, ldc: int, workspace: int) -> None:
     for first in range(0, count, 16):
         for row in range(0, rows, 16):
             transpose_rows(results + first * results_row + row * 4, results_row, min(16, count - first), 16, workspace)
             for index in range(min(16, rows - row)):
-                store_f32_first(c + (row + index) * ldc + first * 4, load_f32(workspace + index * 64), count - first)
+                store_f32_masked(c + (row + index) * ldc + first * 4, load_f32(workspace + index * 64), count - first)
 
 
-@inner
+@inline
 def _block_nk(args: GemmNK, batch: int, first_row: int, rows: int, first: int, stop: int, workspace: int) -> None:
     """Up to MC rows times some columns of B (N, K), as the transpose: C' = B A'.
 
@@ -310,7 +310,7 @@ def split_k(args: SplitK, thread: int, threads: int) -> None:
     apply_epilogue(args, 0, 0, args.m, first, stop - first)
 
 
-@inner
+@inline
 def _multiply_panel(a: int, lda: int, rows: int, steps: int, panel: int, c: int, ldc: int, is_first: int) -> None:
     """Some rows and steps of A times one panel."""
     tiles = (rows + MR - 1) // MR
@@ -320,7 +320,7 @@ def _multiply_panel(a: int, lda: int, rows: int, steps: int, panel: int, c: int,
         tile(stop - first, panel, NR * 4, 64, x, lda, steps, y, ldc, is_first, panel, 0, 0)
 
 
-@inner
+@inline
 def _block_f16(
     args: Gemm, batch: int, first_row: int, rows: int, first: int, stop: int, workspace: int, is_transposed: int
 ) -> None:
@@ -341,9 +341,9 @@ def _block_f16(
         for column in range(first, stop, NR):
             left = stop - column
             if is_transposed:
-                widen_rows(b + column * ldb + start * 2, ldb, steps, left, panel, NR, workspace)
+                pack_panel_f16_transposed(b + column * ldb + start * 2, ldb, steps, left, panel, NR, workspace)
             else:
-                widen_columns(b + start * ldb + column * 2, ldb, steps, left, panel, NR)
+                pack_panel_f16(b + start * ldb + column * 2, ldb, steps, left, panel, NR)
             target, target_row = (c + column * 4, ldc) if left >= NR else (last_results, NR * 4)
             _multiply_panel(x, x_row, rows, steps, panel, target, target_row, is_first)
             if left < NR and block == blocks - 1:
@@ -351,7 +351,7 @@ def _block_f16(
     apply_epilogue(args, batch, first_row, rows, first, stop - first)
 
 
-@inner
+@inline
 def _gemm_f16(args: Gemm, thread: int, threads: int, is_transposed: int) -> None:
     workspace, mc = args.workspace + thread * args.workspace_stride, args.mc
     first_job, last_job = job_range(args, thread, threads)
@@ -367,9 +367,9 @@ def _gemm_f16(args: Gemm, thread: int, threads: int, is_transposed: int) -> None
         b = args.b + batch * args.b_stride + first * (ldb if is_transposed else 2)
         c = args.c + batch * args.c_stride + first_row * args.ldc + first * 4
         if is_transposed:
-            rows_times_row(a, b, ldb, args.k, columns * rows, c)
+            gemv_f16_transposed(a, b, ldb, args.k, columns * rows, c)
         else:
-            columns_times_row(a, b, ldb, args.k, columns * rows, c)
+            gemv_f16(a, b, ldb, args.k, columns * rows, c)
         apply_epilogue(args, batch, first_row, rows, first, columns)
 
 

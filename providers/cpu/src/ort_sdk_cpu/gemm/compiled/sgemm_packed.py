@@ -10,9 +10,9 @@ from ort_sdk_cpu.gemm.arguments.blocking import KC, NC_PANELS, TRANSPOSE_BYTES
 from ort_sdk_cpu.gemm.arguments.sgemm_packed import GemmPacked, PackKN, PackNK
 from ort_sdk_cpu.gemm.microkernels.sgemm import MR
 from ort_sdk_cpu.gemm.microkernels.sgemm_packed import AHEAD_BYTES, STEP_BYTES, STEPS_AT_ONCE, packed_tile
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.memory import load_f32_first, store_f32
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
+from ort_sdk_cpu.simd.memory import load_f32_masked, store_f32
 
 from .epilogue import apply_epilogue
 from .panels import NR, copy_results, transpose_panel
@@ -21,7 +21,7 @@ from .partition import job_bounds, job_range
 __all__ = ["gemm_packed", "pack_kn", "pack_nk"]
 
 
-@inner
+@inline
 def _pack_rows(a: int, lda: int, rows: int, steps: int, groups: int, workspace: int) -> None:
     """Some steps of rows of A, in the groups of their register tiles, one behind the other."""
     tiles = (rows + MR - 1) // MR
@@ -31,7 +31,7 @@ def _pack_rows(a: int, lda: int, rows: int, steps: int, groups: int, workspace: 
         transpose_panel(a + first * lda, lda, count, steps, count, groups + first * steps * 4, workspace)
 
 
-@inner
+@inline
 def _multiply_panel(
     groups: int, rows: int, steps: int, panel: int, following: int, target: int, target_row: int, is_first: int
 ) -> None:
@@ -48,7 +48,7 @@ def _multiply_panel(
         packed_tile(count, panel, group, steps, place, target_row, is_first, following + start, step if start < most else 0)
 
 
-@inner
+@inline
 def _addresses(args: GemmPacked, batch: int, first_row: int, first: int) -> tuple[int, int, int]:
     """Addresses of a block's rows of A and of C, and of its first panel."""
     a = args.a + batch * args.a_stride + first_row * args.lda
@@ -56,7 +56,7 @@ def _addresses(args: GemmPacked, batch: int, first_row: int, first: int) -> tupl
     return a, c, args.b + batch * args.b_stride + first // NR * args.ldb
 
 
-@inner
+@inline
 def _one_tile_of_rows(args: GemmPacked, batch: int, first_row: int, rows: int, first: int, stop: int, workspace: int) -> None:
     """Rows of one register tile: the loop over K is inside the loop over panels, each of which is read from end to end once."""
     k, last_results, groups = args.k, workspace + TRANSPOSE_BYTES, workspace + TRANSPOSE_BYTES + rows * NR * 4
@@ -80,7 +80,7 @@ def _one_tile_of_rows(args: GemmPacked, batch: int, first_row: int, rows: int, f
     apply_epilogue(args, batch, first_row, rows, first, stop - first)
 
 
-@inner
+@inline
 def _blocks_of_k(args: GemmPacked, batch: int, first_row: int, rows: int, first: int, stop: int, workspace: int) -> None:
     """More rows: the loop over K is outermost, so that the packed rows of one block (MC * KC) stay in the second cache."""
     k, last_results, groups = args.k, workspace + TRANSPOSE_BYTES, workspace + TRANSPOSE_BYTES + rows * NR * 4
@@ -130,7 +130,7 @@ def pack_kn(args: PackKN, thread: int, threads: int) -> None:
         source, target = args.b + panel * NR * 4, args.panels + panel * args.panel_stride
         for step in range(k):
             for column in range(0, NR, 16):
-                value = load_f32_first(source + step * ldb + column * 4, n - panel * NR - column)
+                value = load_f32_masked(source + step * ldb + column * 4, n - panel * NR - column)
                 store_f32(target + step * STEP_BYTES + column * 4, value)
 
 

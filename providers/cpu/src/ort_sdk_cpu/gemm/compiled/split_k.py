@@ -9,23 +9,23 @@ from __future__ import annotations
 from ort_sdk_cpu.gemm.arguments.blocking import SPLIT_K_KC
 from ort_sdk_cpu.gemm.arguments.sgemm import SplitK
 from ort_sdk_cpu.gemm.microkernels.sgemm import strided_tile
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_masked
 
 from .panels import NR, copy_panel
 
 __all__ = ["add_partial_sums", "partial_sums"]
 
 
-@inner
+@inline
 def _sums_row(columns: int) -> int:
     """Bytes from row to row of a thread's sums: whole tiles."""
     # One more line, so that rows do not meet in the same sets of the cache.
     return (columns + NR - 1) // NR * NR * 4 + 64
 
 
-@inner
+@inline
 def partial_sums(args: SplitK, start: int, stop: int, sums: int) -> None:
     """Product with B's rows from ``start`` to ``stop``; of none, zeros."""
     rows, columns, lda, ldb = args.m, args.n, args.lda, args.ldb
@@ -44,7 +44,7 @@ def partial_sums(args: SplitK, start: int, stop: int, sums: int) -> None:
             strided_tile(rows, panel, NR * 4, x, lda, 4, steps, sums + whole * 4, sums_row, is_first)
 
 
-@inner
+@inline
 def add_partial_sums(args: SplitK, first: int, stop: int, threads: int) -> None:
     """Write some columns of the result: the sums of all threads, which begin their workspaces, together."""
     sums, sums_row, stride = args.workspace, _sums_row(args.n), args.workspace_stride
@@ -55,4 +55,4 @@ def add_partial_sums(args: SplitK, first: int, stop: int, threads: int) -> None:
             value = load_f32(source + column * 4)
             for thread in range(1, threads):
                 value = add(value, load_f32(source + thread * stride + column * 4))
-            store_f32_first(target + column * 4, value, stop - column)
+            store_f32_masked(target + column * 4, value, stop - column)

@@ -14,14 +14,14 @@ from numba import types
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.simd.ir_builder import (
+    advance,
     constant,
-    emit_choice,
+    emit_fma,
+    emit_fma_broadcast,
     emit_if,
     emit_loop,
-    emit_multiply_add,
-    emit_multiply_add_read,
     emit_prefetch,
-    moved,
+    emit_switch,
     opaque,
 )
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
@@ -92,7 +92,7 @@ class Operands(NamedTuple):
     """From step to step along K."""
     copy: Any = None
     """Where the vectors are written, one step behind the other; None: nowhere."""
-    is_second: bool = False
+    into_l2: bool = False
     """Whether vectors are prefetched into the second cache only: those of more steps than the first one has room for."""
     written: Any = None
     """Vectors that are written later, with the same stride; None: none."""
@@ -146,10 +146,10 @@ def emit_step(builder: Any, vectors: list[Any], elements: list[Element], sums: l
         # Row after row: each number is broadcast once, and is dead after its vectors.
         last = sums[len(found) : len(found) + len(vectors)]
         if is_memory_operand:
-            found += [emit_multiply_add_read(builder, address, offset, *each) for each in zip(vectors, last, strict=True)]
+            found += [emit_fma_broadcast(builder, address, offset, *each) for each in zip(vectors, last, strict=True)]
             continue
         value = splat(builder, emit_load(builder, builder.add(address, constant(offset)), F32))
-        found += [emit_multiply_add(builder, value, *each) for each in zip(vectors, last, strict=True)]
+        found += [emit_fma(builder, value, *each) for each in zip(vectors, last, strict=True)]
     return found
 
 
@@ -164,8 +164,8 @@ def _reads_from_memory(given: Operands) -> bool:
 
 def _step(builder: Any, given: Operands, at: _Pointers, sums: list[Any], step: int) -> list[Any]:
     """Sums after one step, ``step`` steps behind the place."""
-    place = moved(builder, at.b, step, given.b_step)
-    vectors = [emit_load(builder, moved(builder, place, column, given.b_column), VF32) for column in range(given.columns)]
+    place = advance(builder, at.b, step, given.b_step)
+    vectors = [emit_load(builder, advance(builder, place, column, given.b_column), VF32) for column in range(given.columns)]
     if at.copy is not None:
         for column, vector in enumerate(vectors):
             offset = (step * given.columns + column) * _VECTOR_BYTES
@@ -176,15 +176,15 @@ def _step(builder: Any, given: Operands, at: _Pointers, sums: list[Any], step: i
         if distance == 0 and reads_from_memory:
             elements.append(Element(start, step * _FLOAT_BYTES, is_memory_operand=True))
         else:
-            elements.append(Element(moved(builder, moved(builder, start, distance, given.x_row), step, given.x_step)))
+            elements.append(Element(advance(builder, advance(builder, start, distance, given.x_row), step, given.x_step)))
     return emit_step(builder, vectors, elements, sums)
 
 
 def _advanced(builder: Any, given: Operands, at: _Pointers, steps: int) -> list[Any]:
     """The pointers some steps behind the place."""
     # Pointers are moved once for all steps of an unrolled body; within it, steps are constant offsets.
-    pointers = [moved(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
-    pointers += [moved(builder, pointer, steps, given.x_step) for pointer in at.x]
+    pointers = [advance(builder, at.b, 1, builder.mul(given.b_step, constant(steps)))]
+    pointers += [advance(builder, pointer, steps, given.x_step) for pointer in at.x]
     if at.copy is not None:
         pointers.append(builder.add(at.copy, constant(steps * given.columns * _VECTOR_BYTES)))
     return pointers
@@ -197,7 +197,7 @@ def _prefetch(builder: Any, given: Operands, index: Any) -> None:
         place = builder.add(given.line, builder.mul(builder.lshr(index, constant(1)), given.line_step))
         other = builder.and_(builder.lshr(given.line_step, constant(1)), constant(_VECTOR_BYTES))
         for each in (place, builder.add(place, other)):
-            emit_prefetch(builder, each, is_second=True)
+            emit_prefetch(builder, each, into_l2=True)
     if given.source is None:
         return
     # Each of several tiles prefetches a part of what comes next, so that memory is busy all the time.
@@ -209,12 +209,12 @@ def _prefetch(builder: Any, given: Operands, index: Any) -> None:
         for start in (place, builder.add(place, given.source_step)):
             for column in range(given.columns):
                 line = builder.add(start, constant(column * _VECTOR_BYTES))
-                emit_prefetch(builder, line, is_second=given.is_second, is_written=is_written)
+                emit_prefetch(builder, line, into_l2=given.into_l2, is_written=is_written)
 
 
 def emit_sums(builder: Any, given: Operands, initial: list[Any]) -> list[Any]:
     """LLVM code of a tile's sums, row by row, added to those at first."""
-    pointers = [given.b, *(moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER))]
+    pointers = [given.b, *(advance(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER))]
     pointers += [] if given.copy is None else [given.copy]
     count = len(pointers)
 
@@ -243,13 +243,13 @@ def emit_target(
     """LLVM code that makes sums of (rows, columns), row by row, and stores them, or adds them to what is there."""
     rows, columns = sizes
     places = [
-        builder.add(moved(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
+        builder.add(advance(builder, target, row, row_stride), constant(column * _VECTOR_BYTES))
         for row in range(rows)
         for column in range(columns)
     ]
     # Other rows were in the first cache since these were: they are there again by the time the sums are.
     for place in places:
-        emit_prefetch(builder, place, is_second=False, is_written=True)
+        emit_prefetch(builder, place, into_l2=False, is_written=True)
     _write(builder, places, make(), is_first)
 
 
@@ -303,7 +303,7 @@ def tile(
         _emit_tile(builder, given, target, target_row, is_first)
 
     # Code for each number of rows: sums are registers only where their number is known.
-    emit_choice(builder, rows, range(1, MR + 1), emit)
+    emit_switch(builder, rows, range(1, MR + 1), emit)
 
 
 @_TILE
@@ -329,7 +329,7 @@ def narrow_tile(
         given = Operands(case, 1, b, b_step, b_column, x, x_row, count, source, source_step, prefetch_shift)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, MR + 1), emit)
+    emit_switch(builder, rows, range(1, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
@@ -353,10 +353,10 @@ def direct_tile(
 
     def emit(case: int) -> None:
         vectors = (NR_VECTORS, b, b_step, constant(_VECTOR_BYTES))
-        given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), is_second=True)
+        given = Operands(case, *vectors, x, x_row, count, source, b_step, constant(0), into_l2=True)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, MR + 1), emit)
+    emit_switch(builder, rows, range(1, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
@@ -375,7 +375,7 @@ def direct_packing_tile(
 ) -> None:
     """As ``direct_tile``, of ``MR`` rows; the vectors are packed to ``copy``, too, for other rows."""
     vectors = (NR_VECTORS, b, b_step, constant(_VECTOR_BYTES))
-    given = Operands(MR, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, is_second=True)
+    given = Operands(MR, *vectors, x, x_row, count, source, b_step, constant(0), copy=copy, into_l2=True)
     _emit_tile(builder, given, target, target_row, is_first)
 
 
@@ -404,7 +404,7 @@ def packing_tile(
         _emit_tile(builder, given, target, target_row, is_first)
 
     # Rows are shared evenly among tiles, so none of several has fewer than half of the most.
-    emit_choice(builder, rows, range(MR // 2, MR + 1), emit)
+    emit_switch(builder, rows, range(MR // 2, MR + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 10)
@@ -427,4 +427,4 @@ def strided_tile(
         given = Operands(case, NR_VECTORS, b, b_step, constant(_VECTOR_BYTES), x, x_row, count, x_step=x_step)
         _emit_tile(builder, given, target, target_row, is_first)
 
-    emit_choice(builder, rows, range(1, MR + 1), emit)
+    emit_switch(builder, rows, range(1, MR + 1), emit)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_prefetch
+from ort_sdk_cpu.simd.ir_builder import constant, emit_if, emit_loop, emit_prefetch, emit_switch
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import VF32, operation
 
@@ -65,10 +65,10 @@ def _prefetch(builder: Any, ahead: Any, ahead_step: Any) -> None:
     lines = [builder.add(ahead, constant(line * _LINE_BYTES)) for line in range(AHEAD_BYTES // _LINE_BYTES)]
     # Two lines always; the branch is taken by tiles that have to prefetch more, where there are few.
     for line in lines[:2]:
-        emit_prefetch(builder, line, is_second=True)
+        emit_prefetch(builder, line, into_l2=True)
     with builder.if_then(builder.icmp_signed(">", ahead_step, constant(2 * _LINE_BYTES))):
         for line in lines[2:]:
-            emit_prefetch(builder, line, is_second=True)
+            emit_prefetch(builder, line, into_l2=True)
 
 
 def _emit_sums(builder: Any, given: _Operands) -> list[Any]:
@@ -132,4 +132,4 @@ def packed_tile(
         given = _Operands(case, panel, group, count, ahead, ahead_step)
         emit_target(builder, (case, NR_VECTORS), target, target_row, is_first, lambda: _emit_sums(builder, given))
 
-    emit_choice(builder, rows, range(1, MR + 1), emit)
+    emit_switch(builder, rows, range(1, MR + 1), emit)

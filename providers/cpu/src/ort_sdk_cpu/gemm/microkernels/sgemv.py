@@ -11,21 +11,21 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.simd.arithmetic import add, zero_f32
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, emit_prefetch, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_fma, emit_if, emit_loop, emit_prefetch, emit_switch
 from ort_sdk_cpu.simd.memory import (
     LAST_BYTE,
     emit_load,
-    emit_load_first,
+    emit_load_masked,
     emit_store,
-    emit_store_first,
+    emit_store_masked,
     load_f32,
-    load_f32_first,
+    load_f32_masked,
     splat,
     store_f32,
-    store_f32_first,
+    store_f32_masked,
 )
 from ort_sdk_cpu.simd.shuffles import emit_lane_sums
 from ort_sdk_cpu.simd.vector_types import F32, LANES, VF32, operation
@@ -62,27 +62,27 @@ def _add_scaled(
     sums = [load(place) for place in targets]
     for step, row in enumerate(b_rows):
         vector = load(row)
-        sums = [emit_multiply_add(builder, own[step], vector, total) for own, total in zip(factors, sums, strict=True)]
+        sums = [emit_fma(builder, own[step], vector, total) for own, total in zip(factors, sums, strict=True)]
     return sums
 
 
 def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> None:
     b, b_row, x, x_row, columns, target, target_row = given
-    b_rows = [moved(builder, b, step, b_row) for step in range(steps)]
+    b_rows = [advance(builder, b, step, b_row) for step in range(steps)]
     # The rows that the next call reads: lines of them are prefetched as these are read.
-    following = [builder.add(moved(builder, row, steps, b_row), constant(LAST_BYTE)) for row in b_rows]
-    numbers = [moved(builder, x, row, x_row) for row in range(rows)]
+    following = [builder.add(advance(builder, row, steps, b_row), constant(LAST_BYTE)) for row in b_rows]
+    numbers = [advance(builder, x, row, x_row) for row in range(rows)]
     factors = [
         [splat(builder, emit_load(builder, builder.add(number, constant(step * _FLOAT_BYTES)), F32)) for step in range(steps)]
         for number in numbers
     ]
-    targets = [moved(builder, target, row, target_row) for row in range(rows)]
+    targets = [advance(builder, target, row, target_row) for row in range(rows)]
 
     def body(index: Any, _values: list[Any]) -> list[Any]:
         offset = builder.shl(index, constant(6))
         load = lambda place: emit_load(builder, builder.add(place, offset), VF32)  # noqa: E731
         for place in following:
-            emit_prefetch(builder, builder.add(place, offset), is_second=True)
+            emit_prefetch(builder, builder.add(place, offset), into_l2=True)
         found = _add_scaled(builder, load, factors, targets, b_rows)
         for place, value in zip(targets, found, strict=True):
             emit_store(builder, builder.add(place, offset), value)
@@ -94,10 +94,10 @@ def _emit_rows(builder: Any, rows: int, steps: int, given: tuple[Any, ...]) -> N
 
     def last(_none: list[Any]) -> list[Any]:
         offset = builder.shl(whole, constant(6))
-        load = lambda place: emit_load_first(builder, builder.add(place, offset), left, VF32, "v16f32")  # noqa: E731
+        load = lambda place: emit_load_masked(builder, builder.add(place, offset), left, VF32, "v16f32")  # noqa: E731
         found = _add_scaled(builder, load, factors, targets, b_rows)
         for place, value in zip(targets, found, strict=True):
-            emit_store_first(builder, builder.add(place, offset), value, left, "v16f32")
+            emit_store_masked(builder, builder.add(place, offset), value, left, "v16f32")
         return []
 
     emit_if(builder, builder.icmp_signed(">", left, constant(0)), [], last)
@@ -122,14 +122,14 @@ def add_rows(builder: Any, rows: Any, b: Any, b_row: Any, x: Any, x_row: Any, co
         target_row: bytes from row to row.
     """
     given = (b, b_row, x, x_row, columns, target, target_row)
-    emit_choice(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, rows_added(case), given))
+    emit_switch(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, rows_added(case), given))
 
 
 @_ROWS
 def add_row(builder: Any, rows: Any, b: Any, b_row: Any, x: Any, x_row: Any, columns: Any, target: Any, target_row: Any) -> None:
     """As ``add_rows``, of one row."""
     given = (b, b_row, x, x_row, columns, target, target_row)
-    emit_choice(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, 1, given))
+    emit_switch(builder, rows, range(1, SUM_ROWS + 1), lambda case: _emit_rows(builder, case, 1, given))
 
 
 def _dot_step(
@@ -137,7 +137,7 @@ def _dot_step(
 ) -> list[Any]:
     weights, numbers = [load(row) for row in b_rows], [load(row) for row in x_rows]
     products = [(number, weight) for number in numbers for weight in weights]
-    return [emit_multiply_add(builder, *pair, total) for pair, total in zip(products, sums, strict=True)]
+    return [emit_fma(builder, *pair, total) for pair, total in zip(products, sums, strict=True)]
 
 
 def _emit_whole(builder: Any, sums: list[Any], whole: Any, body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
@@ -157,21 +157,21 @@ def _emit_dots(builder: Any, b_rows: list[_Address], x_rows: list[_Address], k: 
         return step(builder.shl(index, constant(6)), lambda place: emit_load(builder, place, VF32), sums)
 
     def last(sums: list[Any]) -> list[Any]:
-        load = lambda place: emit_load_first(builder, place, left, VF32, "v16f32")  # noqa: E731
+        load = lambda place: emit_load_masked(builder, place, left, VF32, "v16f32")  # noqa: E731
         return step(builder.shl(whole, constant(6)), load, sums)
 
     sums = _emit_whole(builder, [ir.Constant(VF32, None)] * (len(x_rows) * len(b_rows)), whole, body)
     return emit_if(builder, builder.icmp_signed(">", left, constant(0)), sums, last)
 
 
-@inner
+@inline
 def add_sums(sums: int, sums_row: int, rows: int, columns: int, c: int, c_row: int, is_first: int) -> None:
     """Add sums to the result, or write them there, and make them zero."""
     for row in range(rows):
         for column in range(0, columns, 16):
             place, target, left = sums + row * sums_row + column * 4, c + row * c_row + column * 4, columns - column
             value = load_f32(place)
-            store_f32_first(target, value if is_first else add(value, load_f32_first(target, left)), left)
+            store_f32_masked(target, value if is_first else add(value, load_f32_masked(target, left)), left)
             store_f32(place, zero_f32())
 
 
@@ -202,15 +202,15 @@ def _dots(
     starts = [builder.add(b, builder.mul(index, b_row)) for index in indices]
 
     def emit(case: int) -> None:
-        sums = _emit_dots(builder, starts, [moved(builder, x, row, x_row) for row in range(case)], k)
+        sums = _emit_dots(builder, starts, [advance(builder, x, row, x_row) for row in range(case)], k)
         # All sums are added up over their lanes together, in as many shuffles as 16 take.
         found = emit_lane_sums(builder, sums + [ir.Constant(VF32, None)] * (LANES - len(sums)))
         for position in range(len(sums)):
             row, column = divmod(position, _DOTS)
-            place = builder.add(moved(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
+            place = builder.add(advance(builder, target, row, target_row), builder.mul(indices[column], constant(_FLOAT_BYTES)))
             emit_store(builder, place, builder.extract_element(found, ir.Constant(ir.IntType(32), position)))
 
-    emit_choice(builder, rows, range(1, FEW_ROWS + 1), emit)
+    emit_switch(builder, rows, range(1, FEW_ROWS + 1), emit)
 
 
 @operation(types.none, *[types.intp] * 5)
@@ -218,11 +218,11 @@ def _dots_of_one(builder: Any, b: Any, b_row: Any, x: Any, k: Any, target: Any) 
     """Dot products of one row with ``_DOTS_OF_ONE`` rows of B, read as by ``_dots``; arguments as for it."""
     sums: list[Any] = []
     for first in range(0, _DOTS_OF_ONE, _DOTS):
-        sums += _emit_dots(builder, [moved(builder, b, row, b_row) for row in range(first, first + _DOTS)], [x], k)
+        sums += _emit_dots(builder, [advance(builder, b, row, b_row) for row in range(first, first + _DOTS)], [x], k)
     emit_store(builder, target, emit_lane_sums(builder, sums))
 
 
-@inner
+@inline
 def all_dots(rows: int, b: int, b_row: int, b_rows: int, x: int, x_row: int, k: int, target: int, target_row: int) -> None:
     """Dot products of up to ``FEW_ROWS`` rows with any number of rows of B; arguments as for ``_dots``."""
     done = 0

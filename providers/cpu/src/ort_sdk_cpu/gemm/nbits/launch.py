@@ -15,7 +15,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk_cpu.jit.native_call import NativeCall
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.activations import MODULE as ACTIVATIONS
@@ -57,13 +57,13 @@ class NBitsGemm:
     Args:
         weight: its attributes.
         is_exact: activations are used as they are, not quantised to 8 bits or rounded to bfloat16.
-        scratch: workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, weight: BlockWeight, scratch: Scratch, *, is_exact: bool) -> None:
+    def __init__(self, weight: BlockWeight, workspace: Workspace, *, is_exact: bool) -> None:
         self._weight = weight
         self._is_exact = is_exact
-        self._scratch = scratch
+        self._workspace = workspace
         self._table, self._flipped_table = _tables(weight.bits)
         self._lane_blocks = _lane_blocks(weight.block_size * weight.bits // 32)
         self.algorithm: NBitsAlgorithm | None = None
@@ -84,17 +84,17 @@ class NBitsGemm:
             calls.run()
             idle.append(calls)
 
-        run.kept = (self, operands)  # type: ignore[attr-defined]
+        run.keeps_alive = (self, operands)  # type: ignore[attr-defined]
         return run
 
-    def fixed(
+    def bind_arrays(
         self, operands: NBitsOperands, rows: int, a: HostArray, bias: HostArray | None, out: HostArray
     ) -> Callable[[], None]:
         """The same on arrays that stay, for one thread at a time: a call that needs no Python, and keeps them."""
         calls = self._maker(operands, rows)()
         calls.point(a, bias, out)
         call = functools.partial(calls.run)
-        call.kept = (self, operands, a, bias, out)  # type: ignore[attr-defined]
+        call.keeps_alive = (self, operands, a, bias, out)  # type: ignore[attr-defined]
         call.native = calls.native  # type: ignore[attr-defined]
         return call
 
@@ -108,7 +108,7 @@ class NBitsGemm:
     def _maker(self, operands: NBitsOperands, rows: int) -> Callable[[], _Calls]:
         plan = plan_matmul(self._weight, operands, rows, libraries.thread_count(), is_exact=self._is_exact)
         self.algorithm = plan.algorithm
-        return functools.partial(_Calls, plan, self._arguments(operands, plan, rows), self._scratch)
+        return functools.partial(_Calls, plan, self._arguments(operands, plan, rows), self._workspace)
 
     def _arguments(self, operands: NBitsOperands, plan: NBitsPlan, rows: int) -> MatMulNBits:
         """Those that stay the same; 0 for others."""
@@ -167,12 +167,12 @@ def _lane_blocks(lanes: int) -> HostArray:
 class _Calls:
     """The calls of a GEMM. For one thread at a time."""
 
-    def __init__(self, plan: NBitsPlan, arguments: MatMulNBits, scratch: Scratch) -> None:
+    def __init__(self, plan: NBitsPlan, arguments: MatMulNBits, workspace: Workspace) -> None:
         rows, k, n = arguments.m, arguments.k, arguments.n
         sizes = (*plan.buffers, plan.jobs * plan.workspace_stride, (plan.k_parts - 1) * rows * n * 4)
         ends = list(itertools.accumulate(padded(size, SPAN_BYTES) for size in sizes))
         self._pieces = [slice(start, end) for start, end in itertools.pairwise((0, *ends))]
-        self._memory = ToldMemory(scratch, "matmul_nbits", ends[-1])
+        self._memory = WorkspaceBinding(workspace, "matmul_nbits", ends[-1])
         self._reads_as_they_are = not plan.buffers[0]
         self._reads_activations, self._has_bias = plan.task.startswith(_READ_ACTIVATIONS), False
         given = Activations(0, rows, k, arguments.block_size, plan.planes, 0, 0, 0, plan.x_stride, arguments.block_stride)
@@ -214,7 +214,7 @@ class _Calls:
 
     def _prepare(self) -> None:
         """Use the thread's workspace."""
-        room = self._memory.new_room()
+        room = self._memory.renewed_buffer()
         if room is not None:
             self._use(room)
 

@@ -20,8 +20,9 @@ from ort_sdk.api import (
     TensorElementType,
 )
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
-from ort_sdk_cpu.kernel.bound import BindableKernel, MakeWriter, Writer, bindable, made_by
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.platform import libraries
 
 from .launch import NBitsGemm, NBitsGemv, RunGemm
@@ -52,7 +53,7 @@ def matmul_nbits(_info: KernelInfo, compute: Any) -> MakeWriter:
     return lambda _inputs, _outputs: write
 
 
-@made_by("MatMulNBits", domain=MICROSOFT)
+@kernel_maker("MatMulNBits", domain=MICROSOFT)
 def compiled_matmul_nbits(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The GEMM by compiled tasks, where there is a compiler and they know the node's types."""
     if not libraries.numba().is_usable or info.has_input(GROUP_INDEX):
@@ -85,7 +86,7 @@ class MatMulNBitsKernel(BindableKernel):
         self._info = info
         self._weight = BlockWeight.of(info)
         is_exact = info.attribute("accuracy_level", 0) != INT8_ACTIVATIONS
-        self._gemm = NBitsGemm(self._weight, scratch_of(info), is_exact=is_exact)
+        self._gemm = NBitsGemm(self._weight, workspace_of(info), is_exact=is_exact)
         self._kn = kn_sources(self._weight, info)
         self._computed = computed_operands(info)
         self._views: dict[int, HostArray] = {}
@@ -147,7 +148,7 @@ class MatMulNBitsKernel(BindableKernel):
         """A @ dequantised(B)^T + bias, in a new array."""
         return self._compute_new
 
-    def fixed(self, a: HostArray, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, a: HostArray, *arrays: Any) -> Callable[[], Any] | None:
         """The GEMM on arrays that stay; None where an operand may change, and for arrays that are not contiguous."""
         *rest, out = arrays
         inputs = [a, *rest, *[None] * (BIAS - len(rest))]
@@ -156,7 +157,7 @@ class MatMulNBitsKernel(BindableKernel):
         is_plain = all(array is None or array.flags.c_contiguous for array in (a, bias, out))
         if not is_plain or not out.size or not self._keeps_operands(inputs):
             return None
-        return self._gemm.fixed(self._operands_of(inputs), rows, a, bias, out)
+        return self._gemm.bind_arrays(self._operands_of(inputs), rows, a, bias, out)
 
     def gemv(self) -> NBitsGemv | None:
         """The GEMV for few rows, with operands that stay; None where they may change, or the weight is [K, N]."""
@@ -241,6 +242,6 @@ class _NBitsWriter:
         """Write the output."""
         self._kernel.write(*arrays)
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if they are to be looked at each time."""
-        return self._kernel.fixed(*arrays)
+        return self._kernel.bind_arrays(*arrays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, has_vnni
+from ort_sdk_cpu.platform.cpu_features import has_amx, has_vnni
 
 __all__ = [
     "AMX_BF16X3_ROWS",
@@ -67,7 +67,7 @@ class NBitsAlgorithm(enum.Enum):
 
 def select_algorithm(problem: NBitsProblem) -> NBitsAlgorithm:
     """The fastest algorithm known."""
-    if has_matrix_unit() and problem.m >= _fewest_amx_rows(problem) and _fits_tiles(problem):
+    if has_amx() and problem.m >= _fewest_amx_rows(problem) and _fits_tiles(problem):
         return NBitsAlgorithm.AMX_BF16X3 if problem.is_exact else NBitsAlgorithm.AMX_BF16
     if problem.m > GEMV_ROWS[problem.is_exact, problem.is_kn]:
         return NBitsAlgorithm.GEMM_FLOAT32 if problem.is_exact else NBitsAlgorithm.GEMM_INT8

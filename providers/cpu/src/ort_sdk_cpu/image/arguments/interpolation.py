@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, round_up
 
 __all__ = ["MODULE", "AxisTaps", "Interpolation", "InterpolationOfBytes"]
 
@@ -50,7 +50,7 @@ class Interpolation(TaskArguments, module=MODULE, tasks=("interpolate_nhwc", "in
     def _extents(self, itemsize: int, threads: int) -> Extents:
         yield reads(self.x, self.images * self.height * self.width * self.channels * itemsize)
         yield writes(self.out, self.images * self.out_height * self.out_width * self.channels * itemsize)
-        yield works(self.workspace, threads * whole(self.width * self.channels + LANES) * FLOAT)
+        yield uses_workspace(self.workspace, threads * round_up(self.width * self.channels + LANES) * FLOAT)
         for taps, size in ((self.rows, self.out_height), (self.columns, self.out_width)):
             yield reads(taps.indices, size * taps.count * _INT32)
             yield reads(taps.weights, size * taps.count * FLOAT)

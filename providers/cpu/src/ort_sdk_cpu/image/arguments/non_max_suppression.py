@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, round_up
 
 __all__ = ["MODULE", "SelectedIndices", "Suppression"]
 
@@ -48,7 +48,7 @@ class Suppression(TaskArguments, module=MODULE, tasks=("suppress",)):
         yield reads(self.scores, self.pairs * self.box_count * FLOAT)
         yield writes(self.kept, self.pairs * self.most * _INT32)
         yield writes(self.kept_counts, self.pairs * INT64)
-        yield works(self.workspace, threads * (self.box_count * INT64 + whole(self.most) * 5 * FLOAT))
+        yield uses_workspace(self.workspace, threads * (self.box_count * INT64 + round_up(self.most) * 5 * FLOAT))
 
 
 class SelectedIndices(TaskArguments, module=MODULE, tasks=("selected_indices",)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = ["MODULE", "GridSample", "RoiAlign"]
@@ -44,7 +44,7 @@ class GridSample(TaskArguments, module=MODULE, tasks=("grid_sample",)):
         yield reads(self.x, self.samples * self.channels * self.height * self.width * FLOAT)
         yield reads(self.grid, self.samples * self.points * 2 * FLOAT)
         yield writes(self.out, self.samples * self.channels * self.points * FLOAT)
-        yield works(self.workspace, threads * _GRID_WORK)
+        yield uses_workspace(self.workspace, threads * _GRID_WORK)
 
 
 class RoiAlign(TaskArguments, module=MODULE, tasks=("roi_align",)):
@@ -81,5 +81,5 @@ class RoiAlign(TaskArguments, module=MODULE, tasks=("roi_align",)):
         yield reads(self.x, self.channels * self.height * self.width * FLOAT)
         yield reads(self.regions, self.count * _CORNERS * FLOAT)
         yield writes(self.out, self.count * self.channels * self.out_height * self.out_width * FLOAT)
-        yield works(self.workspace, threads * self.workspace_bytes)
+        yield uses_workspace(self.workspace, threads * self.workspace_bytes)
         yield reads(self.batch_indices, self.count * INT64)

@@ -8,8 +8,8 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.image.arguments.interpolation import Interpolation, InterpolationOfBytes
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import (
     bit_xor,
     fused_multiply_add,
@@ -22,16 +22,16 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_f32,
     to_i32,
 )
-from ort_sdk_cpu.simd.bytes import store_i8_first
+from ort_sdk_cpu.simd.int8 import store_i8_masked
 from ort_sdk_cpu.simd.memory import (
     emit_load,
     load_f32,
-    load_f32_first,
-    load_i32_first,
-    load_u8_first,
+    load_f32_masked,
+    load_i32_masked,
+    load_u8_masked,
     read_f32,
     store_f32,
-    store_f32_first,
+    store_f32_masked,
 )
 from ort_sdk_cpu.simd.vector_types import F32, I32, LANES, VF32, call, f32x16, i32x16, operation
 
@@ -59,7 +59,7 @@ def _gathered(builder: Any, base: Any, indices: Any) -> Any:
     return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, pointers, ir.Constant(I32, 4), mask, ir.Constant(VF32, None))
 
 
-@inner
+@inline
 def _mix(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int) -> None:
     """The weighted sum of ``count`` rows, ``pitch`` bytes apart.
 
@@ -79,16 +79,16 @@ def _mix(target: int, source: int, pitch: int, taps: int, weights: int, count: i
         store_f32(target + element * 4, total)
     if whole < width:
         left = width - whole
-        total = multiply(load_f32_first(first + whole * 4, left), one)
+        total = multiply(load_f32_masked(first + whole * 4, left), one)
         if count > 1:
-            total = fused_multiply_add(load_f32_first(second + whole * 4, left), two, total)
+            total = fused_multiply_add(load_f32_masked(second + whole * 4, left), two, total)
         for tap in range(2, count):
             address = source + _index(taps + tap * 4) * pitch + whole * 4
-            total = fused_multiply_add(load_f32_first(address, left), splat_f32(read_f32(weights + tap * 4)), total)
-        store_f32_first(target + whole * 4, total, left)
+            total = fused_multiply_add(load_f32_masked(address, left), splat_f32(read_f32(weights + tap * 4)), total)
+        store_f32_masked(target + whole * 4, total, left)
 
 
-@inner
+@inline
 def _interpolated_row(args: Interpolation, line: int, target: int) -> None:
     """A row of the output's height and the input's width."""
     # All channels of a row are one vector loop: rows are weighted alike in each.
@@ -97,7 +97,7 @@ def _interpolated_row(args: Interpolation, line: int, target: int) -> None:
     _mix(target, source, width * 4, args.rows.indices + offset, args.rows.weights + offset, count, width)
 
 
-@inner
+@inline
 def _workspace(args: Interpolation, thread: int) -> int:
     # A vector more than the row, so that whole vectors may be stored and gathered at its end.
     row: int = args.workspace + thread * ((args.width * args.channels + 31) // 16 * 64)
@@ -133,21 +133,21 @@ def interpolate_nchw(args: Interpolation, thread: int, threads: int) -> None:
         for column in range(0, width, 16):
             # A gather per tap: neighbours in the output are at any distance in the input, whose row is in the first cache.
             left, indices, weights = width - column, args.columns.indices + column * 4, args.columns.weights + column * 4
-            total = multiply(_gathered(row, load_i32_first(indices, left)), load_f32_first(weights, left))
+            total = multiply(_gathered(row, load_i32_masked(indices, left)), load_f32_masked(weights, left))
             for tap in range(1, count):
                 offset = tap * width * 4
-                values = _gathered(row, load_i32_first(indices + offset, left))
-                total = fused_multiply_add(values, load_f32_first(weights + offset, left), total)
-            store_f32_first(target + column * 4, total, left)
+                values = _gathered(row, load_i32_masked(indices + offset, left))
+                total = fused_multiply_add(values, load_f32_masked(weights + offset, left), total)
+            store_f32_masked(target + column * 4, total, left)
 
 
-@inner
+@inline
 def _bytes_first(address: int, left: int, sign: int) -> Any:
     """As float32."""
-    return to_f32(subtract(bit_xor(load_u8_first(address, left), splat_i32(sign)), splat_i32(sign)))
+    return to_f32(subtract(bit_xor(load_u8_masked(address, left), splat_i32(sign)), splat_i32(sign)))
 
 
-@inner
+@inline
 def _mix_of_bytes(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int, sign: int) -> None:
     """The weighted sum of ``count`` rows of bytes as float32."""
     for element in range(0, width, 16):
@@ -158,21 +158,21 @@ def _mix_of_bytes(target: int, source: int, pitch: int, taps: int, weights: int,
         for tap in range(1, count):
             value = _bytes_first(source + _index(taps + tap * 4) * pitch + element, left, sign)
             total = fused_multiply_add(value, splat_f32(read_f32(weights + tap * 4)), total)
-        store_f32_first(target + element * 4, total, left)
+        store_f32_masked(target + element * 4, total, left)
 
 
-@inner
+@inline
 def _mix_to_bytes(target: int, source: int, pitch: int, taps: int, weights: int, count: int, width: int, sign: int) -> None:
     """The same of float32 as bytes, rounded towards zero as NumPy's cast does, within the type's bounds."""
     # Cubic weights may be negative, so that sums leave the type's range.
     low, high = splat_f32(-sign), splat_f32(_LARGEST_BYTE - sign)
     for element in range(0, width, 16):
         left = width - element
-        total = multiply(load_f32_first(source + _index(taps) * pitch + element * 4, left), splat_f32(read_f32(weights)))
+        total = multiply(load_f32_masked(source + _index(taps) * pitch + element * 4, left), splat_f32(read_f32(weights)))
         for tap in range(1, count):
-            value = load_f32_first(source + _index(taps + tap * 4) * pitch + element * 4, left)
+            value = load_f32_masked(source + _index(taps + tap * 4) * pitch + element * 4, left)
             total = fused_multiply_add(value, splat_f32(read_f32(weights + tap * 4)), total)
-        store_i8_first(target + element, to_i32(minimum(high, maximum(low, total))), left)
+        store_i8_masked(target + element, to_i32(minimum(high, maximum(low, total))), left)
 
 
 @task

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.image.arguments.nearest import Nearest
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
-from ort_sdk_cpu.simd.bytes import load_bytes_first, store_bytes_first
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i32, read_u8, store_f32_first, write_f32, write_i8
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
+from ort_sdk_cpu.simd.int8 import load_bytes_masked, store_bytes_masked
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_f32, read_i32, read_u8, store_f32_masked, write_f32, write_i8
 from ort_sdk_cpu.simd.shuffles import interleave_high, interleave_low
 
 __all__ = ["nearest_nchw_8", "nearest_nchw_32", "nearest_nhwc"]
@@ -15,24 +15,24 @@ _BYTE, _WORD, _PIXEL = 1, 4, 0
 """What a pixel is; anything else is copied byte by byte."""
 
 
-@inner
+@inline
 def _copy(target: int, source: int, count: int) -> None:
     # 64 bytes at a time, with a mask at the end: pixels are of any size.
     for offset in range(0, count, 64):
-        store_bytes_first(target + offset, load_bytes_first(source + offset, count - offset), count - offset)
+        store_bytes_masked(target + offset, load_bytes_masked(source + offset, count - offset), count - offset)
 
 
-@inner
+@inline
 def _double(target: int, source: int, columns: int) -> None:
     """Each word twice, for ``columns`` words of the target."""
     for column in range(0, columns, 32):
-        found = load_f32_first(source + column * 2, (columns - column + 1) // 2)
-        store_f32_first(target + column * 4, interleave_low(found, found), columns - column)
+        found = load_f32_masked(source + column * 2, (columns - column + 1) // 2)
+        store_f32_masked(target + column * 4, interleave_low(found, found), columns - column)
         if column + 16 < columns:
-            store_f32_first(target + column * 4 + 64, interleave_high(found, found), columns - column - 16)
+            store_f32_masked(target + column * 4 + 64, interleave_high(found, found), columns - column - 16)
 
 
-@inner
+@inline
 def _gather_row(args: Nearest, kind: int, target: int, source: int) -> None:
     """A row of the output."""
     table, columns = args.columns, args.out_width
@@ -52,7 +52,7 @@ def _gather_row(args: Nearest, kind: int, target: int, source: int) -> None:
             _copy(target + column * size, source + read_i32(table + column * 4) * size, size)
 
 
-@inner
+@inline
 def _nearest(args: Nearest, thread: int, threads: int, kind: int) -> None:
     out, table = args.out, args.rows
     pitch, rows, line = args.width * args.pixel_bytes, args.out_height, args.out_width * args.pixel_bytes

@@ -12,12 +12,11 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.image.arguments.non_max_suppression import SelectedIndices, Suppression
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import maximum, minimum, splat_f32, subtract
-from ort_sdk_cpu.simd.heap import sink
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, read_i32, read_i64, write_f32, write_i32, write_i64
-from ort_sdk_cpu.simd.sort_keys import lowest_bit, order_of
+from ort_sdk_cpu.simd.heap import sift_down, sort_key, trailing_zeros
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, read_f32, read_i32, read_i64, write_f32, write_i32, write_i64
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, f32x16, operation
 
 __all__ = ["selected_indices", "suppress"]
@@ -50,17 +49,17 @@ def _overlapping(builder: Any, width: Any, height: Any, area: Any, other: Any, s
     return _bits(builder, found)
 
 
-@inner
+@inline
 def _key(score: np.float32, box: int) -> int:
     """Smaller for the better box: that of the higher score, of equal ones the earlier. One integer comparison for both."""
     # NaN comes last, as in NumPy: comparisons with it say nothing.
     if score != score:  # noqa: PLR0124 - not a number
         return _WORST + box
-    order: int = order_of(score)
+    order: int = sort_key(score)
     return (-order << 32) + box
 
 
-@inner
+@inline
 def _candidates(args: Suppression, scores: int, heap: int) -> int:
     """Make a heap of the boxes' keys; their number."""
     boxes, bound = args.box_count, splat_f32(args.score_threshold)
@@ -69,20 +68,20 @@ def _candidates(args: Suppression, scores: int, heap: int) -> int:
         left = boxes - box
         bits = (1 << min(left, LANES)) - 1
         if args.has_score_threshold != 0:
-            bits &= _above(load_f32(scores + box * 4) if left >= LANES else load_f32_first(scores + box * 4, left), bound)
+            bits &= _above(load_f32(scores + box * 4) if left >= LANES else load_f32_masked(scores + box * 4, left), bound)
         # One turn per candidate, not per box: thresholds leave few.
         while bits != 0:
-            lane = lowest_bit(bits)
+            lane = trailing_zeros(bits)
             bits &= bits - 1
             write_i64(heap + count * 8, _key(read_f32(scores + (box + lane) * 4), box + lane))
             count += 1
     # Floyd's bottom-up construction (1964): linear in the number of keys.
     for index in range(count // 2 - 1, -1, -1):
-        sink(heap, count, index, read_i64(heap + index * 8))
+        sift_down(heap, count, index, read_i64(heap + index * 8))
     return count
 
 
-@inner
+@inline
 def _extent(corner: int, centered: int) -> Any:
     """(low, high) of a box along an axis, whose numbers are two apart."""
     first, second = read_f32(corner), read_f32(corner + 8)
@@ -92,7 +91,7 @@ def _extent(corner: int, centered: int) -> Any:
     return min(first, second), max(first, second)
 
 
-@inner
+@inline
 def _is_free(kept: int, pitch: int, count: int, box: Any, share: np.float32) -> bool:
     """Whether a box overlaps with none of those kept: 16 of them are compared at a time."""
     for address in range(kept, kept + count * 4, LANES * 4):
@@ -107,7 +106,7 @@ def _is_free(kept: int, pitch: int, count: int, box: Any, share: np.float32) -> 
     return True
 
 
-@inner
+@inline
 def _suppress(args: Suppression, pair: int, heap: int) -> int:
     """Keep boxes of a batch and class; their number."""
     boxes, most, centered = args.box_count, args.most, args.is_centered
@@ -118,7 +117,7 @@ def _suppress(args: Suppression, pair: int, heap: int) -> int:
     while left > 0 and found < most:
         index = read_i64(heap) & 0xFFFFFFFF
         left -= 1
-        sink(heap, left, 0, read_i64(heap + left * 8))
+        sift_down(heap, left, 0, read_i64(heap + left * 8))
         low_x, high_x = _extent(corners + index * 16, centered)
         low_y, high_y = _extent(corners + index * 16 + 4, centered)
         box = (low_x, low_y, high_x, high_y, (high_x - low_x) * (high_y - low_y))

@@ -14,21 +14,21 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.image.arguments.sampling import GridSample, RoiAlign
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, maximum, multiply, zero_f32
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
-    load_f32_first,
+    load_f32_masked,
     load_i32,
     read_f32,
     read_i32,
     read_i64,
     splat,
     store_f32,
-    store_f32_first,
+    store_f32_masked,
     write_f32,
     write_i32,
 )
@@ -63,20 +63,20 @@ def _elements(builder: Any, plane: Any, positions: Any) -> Any:
     return call(builder, "llvm.masked.gather.v16f32.v16p0", VF32, pointers, ir.Constant(I32, 4), is_there, zeros)
 
 
-@inner
+@inline
 def _entry(table: int, taps: int, element: int, tap: int) -> int:
     """Address of the position of an element's tap; its weight is 64 bytes behind."""
     return table + (element // _VECTOR * taps + tap) * _TAP + element % _VECTOR * 4
 
 
-@inner
+@inline
 def _put(table: int, taps: int, element: int, tap: int, position: int, weight: Any) -> None:
     entry = _entry(table, taps, element, tap)
     write_i32(entry, position)
     write_f32(entry + 64, weight)
 
 
-@inner
+@inline
 def _weigh(table: int, taps: int, plane: int, out: int, count: int, is_largest: bool) -> None:
     """``count`` elements of one plane's output: sums of weighted elements, or the largest of them."""
     for element in range(0, count, _VECTOR):
@@ -89,10 +89,10 @@ def _weigh(table: int, taps: int, plane: int, out: int, count: int, is_largest: 
         if count - element >= _VECTOR:
             store_f32(out + element * 4, total)
         else:
-            store_f32_first(out + element * 4, total, count - element)
+            store_f32_masked(out + element * 4, total, count - element)
 
 
-@inner
+@inline
 def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: bool) -> Any:
     """Up to 16 channels of one element, whose pixels are ``step`` bytes apart."""
     total = zero_f32()
@@ -100,13 +100,13 @@ def _weighted(entry: int, taps: int, x: int, step: int, left: int, is_largest: b
         position, weight = read_i32(entry + tap * _TAP), broadcast_f32(entry + tap * _TAP + 64)
         # A tap outside is zero in all channels: its pixel is not read.
         if position >= 0:
-            values = load_f32_first(x + position * step, left)
+            values = load_f32_masked(x + position * step, left)
             weighted = fused_multiply_add(values, weight, zero_f32() if is_largest else total)
             total = maximum(weighted, total) if is_largest and tap else weighted
     return total
 
 
-@inner
+@inline
 def _weigh_pixels(
     table: int, taps: int, x: int, channels: int, out: int, step: int, count: int, tile: int, is_largest: bool
 ) -> None:
@@ -121,7 +121,7 @@ def _weigh_pixels(
             transpose_elements(tile, 64, elements, left, out + channel * step + element * 4, step)
 
 
-@inner
+@inline
 def _all_channels(
     args: GridSample | RoiAlign, table: int, taps: int, sample: int, out: int, step: int, count: int, is_largest: bool
 ) -> None:
@@ -135,7 +135,7 @@ def _all_channels(
         _weigh(table, taps, x + channel * area * 4, out + channel * step, count, is_largest)
 
 
-@inner
+@inline
 def _pixels(position: Any, size: int, align: bool) -> Any:
     """A position in pixels of a coordinate from -1 to 1; NaN is outside."""
     from_edge = position + _ONE
@@ -143,7 +143,7 @@ def _pixels(position: Any, size: int, align: bool) -> Any:
     return scaled if scaled == scaled else -_ONE  # noqa: PLR0124 - not a number
 
 
-@inner
+@inline
 def _padded(position: Any, size: int, padding: int, align: bool) -> Any:
     """A position brought inside by border or reflection."""
     if padding == _ZEROS:
@@ -160,7 +160,7 @@ def _padded(position: Any, size: int, padding: int, align: bool) -> Any:
     return min(away, _TWO * span - away) + low
 
 
-@inner
+@inline
 def _pixel(position: Any, size: int, padding: int) -> int:
     """The pixel at a whole position; -1 for a zero."""
     last = np.float32(size - 1)
@@ -170,7 +170,7 @@ def _pixel(position: Any, size: int, padding: int) -> int:
     return int(min(max(position, _ZERO), last))
 
 
-@inner
+@inline
 def _cubic(distance: Any, tap: int) -> Any:
     """Weight of one of four pixels, the second of which is ``distance`` before the position."""
     # Keys (1981) with a = -0.75, as in PyTorch and OpenCV: one polynomial within a pixel, one for the next.
@@ -181,7 +181,7 @@ def _cubic(distance: Any, tap: int) -> Any:
     return ((_A * d - np.float32(5) * _A) * d + np.float32(8) * _A) * d - np.float32(4) * _A
 
 
-@inner
+@inline
 def _tap(position: Any, tap: int, size: int, mode: int, padding: int, align: bool) -> tuple[int, Any]:
     """Pixel and weight along one axis."""
     if mode == _NEAREST:
@@ -196,14 +196,14 @@ def _tap(position: Any, tap: int, size: int, mode: int, padding: int, align: boo
     return pixel, _cubic(position - low, tap)
 
 
-@inner
+@inline
 def _put_pixel(table: int, taps: int, point: int, tap: int, width: int, row: Any, column: Any) -> None:
     """What a row's and a column's tap make together."""
     position = row[0] * width + column[0] if row[0] >= 0 and column[0] >= 0 else -1
     _put(table, taps, point, tap, position, row[1] * column[1])
 
 
-@inner
+@inline
 def _put_point(args: GridSample, table: int, point: int, grid: int, reach: int) -> None:
     """The table's entries of one point of the grid."""
     height, width, mode = args.height, args.width, args.mode
@@ -219,7 +219,7 @@ def _put_point(args: GridSample, table: int, point: int, grid: int, reach: int) 
                 _put_pixel(table, reach * reach, point, tap + 1, width, row, following)
 
 
-@inner
+@inline
 def _clear(table: int, taps: int, first: int) -> None:
     """Entries of the elements that fill the last vector."""
     # Lanes behind the last element are computed like others, with zeros: no load needs a mask.
@@ -248,7 +248,7 @@ def grid_sample(args: GridSample, thread: int, threads: int) -> None:
         _all_channels(args, table, reach * reach, sample, out, points * 4, count, False)
 
 
-@inner
+@inline
 def _axis_tap(start: Any, step: Any, sample: int, per_bin: int, size: int, tap: int) -> tuple[int, Any]:
     """Pixel and weight on one side of a sample of a region along one axis."""
     index, within = sample // per_bin, sample % per_bin
@@ -262,7 +262,7 @@ def _axis_tap(start: Any, step: Any, sample: int, per_bin: int, size: int, tap: 
     return pixel, at - low if tap else _ONE - (at - low)
 
 
-@inner
+@inline
 def _put_region(args: RoiAlign, table: int, region: int, down: int, across: int) -> None:
     """The table of a region's bins, with so many samples in each."""
     height, width, rows, columns = args.height, args.width, args.out_height, args.out_width
@@ -282,7 +282,7 @@ def _put_region(args: RoiAlign, table: int, region: int, down: int, across: int)
     _clear(table, taps, rows * columns)
 
 
-@inner
+@inline
 def _samples(extent: Any, bins: int, ratio: int) -> int:
     return ratio if ratio > 0 else max(int(np.ceil(extent / np.float32(bins))), 0)
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from ort_sdk.api import RuntimeException
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["Image", "LinkError", "Pointer", "can_link"]
+__all__ = ["DynamicRelocation", "Image", "LinkError", "can_link"]
 
 
 class LinkError(RuntimeException):
     """An object file cannot be linked into an image."""
 
 
-class Pointer(NamedTuple):
+class DynamicRelocation(NamedTuple):
     """A dynamic relocation: a word that is set to an address when the image is mapped."""
 
     offset: int
@@ -40,7 +40,7 @@ class Image:
     content: bytes
     entry: int
     writable: int
-    pointers: tuple[Pointer, ...]
+    pointers: tuple[DynamicRelocation, ...]
 
 
 def can_link() -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 
-from .image import Image, LinkError, Pointer
+from .image import DynamicRelocation, Image, LinkError
 from .object_file import ObjectFile, Relocation, Section, Symbol
 
 __all__ = ["link"]
@@ -48,7 +48,7 @@ class _Linker:
         """Name of another library's function → offset of the jump to it (its entry in the procedure linkage table)."""
         self._slots: dict[str, int] = {}
         """Name of another library's function → offset of its address (its entry in the global offset table)."""
-        self._pointers: list[Pointer] = []
+        self._pointers: list[DynamicRelocation] = []
 
     def image(self, symbol: str) -> Image:
         if any(section.is_of_threads for section in self._file.sections):
@@ -83,7 +83,7 @@ class _Linker:
     def _add_slot(self, name: str) -> None:
         """Append the address of another library's function, and complete the jump to it."""
         slot = self._slots[name] = self._append(bytes(_WORD), _WORD)
-        self._pointers.append(Pointer(slot, 0, name))
+        self._pointers.append(DynamicRelocation(slot, 0, name))
         operand = self._stubs[name] + len(_JUMP)
         self._write("<i", operand, slot - (operand + 4))
 
@@ -105,7 +105,7 @@ class _Linker:
         offset, symbol, addend = self._sections[entry.section] + entry.offset, entry.symbol, entry.addend
         if entry.kind == _ADDRESS and is_variable:
             target = addend if not symbol.section else self._offset_of(symbol) + addend
-            self._pointers.append(Pointer(offset, target, symbol.name if not symbol.section else ""))
+            self._pointers.append(DynamicRelocation(offset, target, symbol.name if not symbol.section else ""))
         elif entry.kind in _RELATIVE:
             self._write("<i", offset, self._offset_of(symbol) + addend - offset)
         elif entry.kind == _RELATIVE_64:

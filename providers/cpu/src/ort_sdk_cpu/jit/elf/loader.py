@@ -14,13 +14,13 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from ort_sdk_cpu.jit.cache_files import open_kept
+from ort_sdk_cpu.jit.cache_files import open_cached
 from ort_sdk_cpu.jit.digests import DIGEST_BYTES, digest
 from ort_sdk_cpu.platform import libraries
 
 from .image import Image, LinkError
 
-__all__ = ["HEADER_BYTES", "map_content", "map_file", "written"]
+__all__ = ["HEADER_BYTES", "file_content", "map_content", "map_file"]
 
 _FORMAT = b"image-1\0"
 _HEADER = struct.Struct("<8sIII")
@@ -30,7 +30,7 @@ HEADER_BYTES = 64
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def written(image: Image, name: str) -> bytes:
+def file_content(image: Image, name: str) -> bytes:
     """Content of an image's file.
 
     Args:
@@ -56,7 +56,7 @@ def map_file(folder: Path, name: str) -> int | None:
         OSError: the system does not allow executable memory.
         LinkError: no library has a function that the image calls.
     """
-    file = open_kept(folder, name)
+    file = open_cached(folder, name)
     if file is None:
         return None
     try:

@@ -12,9 +12,9 @@ from ort_sdk_cpu.platform.addresses import OBJECT_HEADER_BYTES, array_header, ar
 
 from .declaration import CONTIGUOUS, WRITEABLE, Declaration, Extent, declaration_of
 
-__all__ = ["Bounds", "Memory", "Quick", "check_words", "checked_words", "memory_of", "quick_extents"]
+__all__ = ["Bounds", "ExtentChecks", "Memory", "check_words", "checked_words", "extent_checks", "memory_of"]
 
-Quick = tuple[tuple[int, int, int, Extent], ...]
+ExtentChecks = tuple[tuple[int, int, int, Extent], ...]
 """For each address (position, least bytes of a contiguous array, NumPy flags that it must have, extent)."""
 Memory = tuple[int, int, bool]
 """(bytes before an address, bytes from it on, whether they are writable)."""
@@ -167,7 +167,7 @@ def check_words(module: str, name: str, words: Sequence[Any], threads: int, memo
             _check_at(declaration, extent, given[extent.position], memory.get(extent.position))
 
 
-def quick_extents(declaration: Declaration, arguments: Sequence[Any], threads: int) -> Quick:
+def extent_checks(declaration: Declaration, arguments: Sequence[Any], threads: int) -> ExtentChecks:
     """The checks of ``checked_words`` for the sizes among some arguments.
 
     Args:
@@ -179,7 +179,7 @@ def quick_extents(declaration: Declaration, arguments: Sequence[Any], threads: i
     return tuple((extent.position, extent.least, extent.flags, extent) for extent in extents)
 
 
-def checked_words(declaration: Declaration, extents: Quick, arguments: Sequence[Any]) -> list[Any]:
+def checked_words(declaration: Declaration, extents: ExtentChecks, arguments: Sequence[Any]) -> list[Any]:
     """The words of a call: arguments with addresses in place of arrays, which are checked.
 
     Args:

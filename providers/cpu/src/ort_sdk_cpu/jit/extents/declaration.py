@@ -19,15 +19,15 @@ __all__ = [
     "WRITEABLE",
     "Declaration",
     "Extent",
+    "accesses",
     "arguments_module",
-    "at_most",
     "declaration_of",
     "declare_task",
-    "given",
-    "reaches",
     "reads",
-    "whole_vectors",
-    "works",
+    "reads_if_given",
+    "require_at_most",
+    "require_whole_vectors",
+    "uses_workspace",
     "writes",
 ]
 
@@ -89,7 +89,7 @@ def reads(at: int, nbytes: int) -> Extent:
     return Extent(at, nbytes)
 
 
-def given(at: int, nbytes: int) -> Extent:
+def reads_if_given(at: int, nbytes: int) -> Extent:
     """The task reads bytes from an address on, unless it is 0.
 
     Args:
@@ -110,7 +110,7 @@ def writes(at: int, nbytes: int, *, may_be_none: bool = False) -> Extent:
     return Extent(at, nbytes, is_written=True, may_be_none=may_be_none)
 
 
-def works(at: int, nbytes: int) -> Extent:
+def uses_workspace(at: int, nbytes: int) -> Extent:
     """The task uses bytes from an address on as workspace.
 
     Args:
@@ -120,7 +120,7 @@ def works(at: int, nbytes: int) -> Extent:
     return Extent(at, nbytes, is_written=True)
 
 
-def reaches(
+def accesses(
     at: int,
     sizes: Iterable[int],
     strides: Iterable[int],
@@ -152,7 +152,7 @@ def reaches(
     return Extent(at, max(0, offset + high + itemsize), max(0, low - offset), is_written, may_be_none)
 
 
-def at_most(name: str, count: int, most: int) -> None:
+def require_at_most(name: str, count: int, most: int) -> None:
     """Require a count that fits into a task's fixed-size buffers.
 
     Args:
@@ -167,7 +167,7 @@ def at_most(name: str, count: int, most: int) -> None:
         raise ExtentError(f"A compiled task has room for {most} {name} and was to be started with {count}.")
 
 
-def whole_vectors(*sizes: int) -> None:
+def require_whole_vectors(*sizes: int) -> None:
     """Require sizes that are multiples of a vector, of rows that a task accesses without a remainder loop.
 
     Args:

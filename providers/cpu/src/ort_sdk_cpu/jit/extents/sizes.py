@@ -6,7 +6,7 @@ import functools
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
-__all__ = ["FLOAT", "INT64", "LANES", "VECTOR", "float_tile", "panel_bytes", "panel_width", "panels_of", "whole"]
+__all__ = ["FLOAT", "INT64", "LANES", "VECTOR", "panel_bytes", "panel_count", "panel_width", "register_tile", "round_up"]
 
 FLOAT, INT64 = 4, 8
 """Bytes of an element."""
@@ -15,7 +15,7 @@ VECTOR, LANES = 64, 16
 
 
 @functools.cache
-def float_tile() -> tuple[int, int]:
+def register_tile() -> tuple[int, int]:
     """(rows, vectors per row) of the register tile of float32 accumulators: 24 of 32 registers, or 12 of 16 with 256-bit ones."""
     return (12, 2) if instruction_set() >= InstructionSet.AVX512 else (6, 1)
 
@@ -23,7 +23,7 @@ def float_tile() -> tuple[int, int]:
 @functools.cache
 def panel_width() -> int:
     """Columns of a packed panel of float32 weights."""
-    return LANES * float_tile()[1]
+    return LANES * register_tile()[1]
 
 
 @functools.cache
@@ -32,11 +32,11 @@ def panel_bytes() -> int:
     return panel_width() * FLOAT
 
 
-def panels_of(columns: int) -> int:
+def panel_count(columns: int) -> int:
     """Number of panels that a number of columns needs."""
     return -(-columns // panel_width())
 
 
-def whole(count: int, unit: int = LANES) -> int:
+def round_up(count: int, unit: int = LANES) -> int:
     """``count`` rounded up to a multiple of ``unit``."""
     return -(-count // unit) * unit

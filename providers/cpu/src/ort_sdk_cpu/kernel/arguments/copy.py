@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses
 
 __all__ = ["MODULE", "Axes", "StridedCopy"]
 
@@ -48,8 +48,8 @@ class StridedCopy(TaskArguments):
         sizes[-2] = self.channels or sizes[-2]
         target = _strides(self.target_strides, self.fixed_target_strides, self.itemsize)
         source = _strides(self.source_strides, self.fixed_source_strides, self.itemsize)
-        yield reaches(self.target, sizes, target, self.itemsize, is_written=True)
-        yield reaches(self.source, sizes, source, self.itemsize)
+        yield accesses(self.target, sizes, target, self.itemsize, is_written=True)
+        yield accesses(self.source, sizes, source, self.itemsize)
 
 
 def _strides(given: Axes, fixed: tuple[int | None, int | None], itemsize: int) -> list[int]:

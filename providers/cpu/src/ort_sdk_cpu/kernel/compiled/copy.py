@@ -11,25 +11,25 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.kernel.arguments.copy import StridedCopy
-from ort_sdk_cpu.simd.bytes import load_bytes_first, store_bytes_first
+from ort_sdk_cpu.simd.int8 import load_bytes_masked, store_bytes_masked
 from ort_sdk_cpu.simd.memory import (
     emit_load,
-    emit_load_first,
+    emit_load_masked,
     emit_store,
-    load_f32_first,
+    load_f32_masked,
     load_i32,
     read_f32,
     read_u8,
-    store_f32_first,
+    store_f32_masked,
     store_i32,
     write_f32,
     write_i8,
 )
-from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose_quarters, row_address
-from ort_sdk_cpu.simd.transpose import emit_store_columns_first, transpose_elements
+from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_interleave, emit_transpose_quarters
+from ort_sdk_cpu.simd.transpose import emit_store_columns_masked, transpose_elements
 from ort_sdk_cpu.simd.vector_types import I32, LANES, VI32, operation
 
 __all__ = [
@@ -57,18 +57,18 @@ def _narrow_transpose(itemsize: int) -> Any:
     narrow, suffix = ir.VectorType(ir.IntType(8 * itemsize), LANES), f"v16i{8 * itemsize}"
 
     def transpose(builder: Any, address: Any, stride: Any, rows: Any, count: Any, target: Any, step: Any) -> None:
-        addresses = [row_address(builder, address, stride, row, rows) for row in range(LANES)]
-        loaded = [builder.zext(emit_load_first(builder, each, count, narrow, suffix), VI32) for each in addresses]
+        addresses = [clamped_row_address(builder, address, stride, row, rows) for row in range(LANES)]
+        loaded = [builder.zext(emit_load_masked(builder, each, count, narrow, suffix), VI32) for each in addresses]
         groups = [emit_interleave(builder, loaded[start : start + 4], 4) for start in range(0, LANES, 4)]
         columns = [emit_transpose_quarters(builder, [group[lane] for group in groups]) for lane in range(4)]
         found = [builder.trunc(columns[lane % 4][lane // 4], narrow) for lane in range(LANES)]
-        emit_store_columns_first(builder, found, rows, count, target, step, suffix)
+        emit_store_columns_masked(builder, found, rows, count, target, step, suffix)
 
     transpose.__name__ += f"_{8 * itemsize}_bits"
     return operation(types.none, *[types.intp] * 6)(transpose)
 
 
-@inner
+@inline
 def _addresses(args: StridedCopy, unit: int) -> tuple[int, int]:
     """Addresses in the target and in the source of an index into the first three axes."""
     # Strides may be 0 (a broadcast source) or negative (a reversed one): addresses are products, not steps.
@@ -79,14 +79,14 @@ def _addresses(args: StridedCopy, unit: int) -> tuple[int, int]:
     return args.target + target, args.source + source
 
 
-@inner
+@inline
 def _outer_size(args: StridedCopy) -> int:
     """Indices into the first three axes."""
     size: int = args.sizes.first * args.sizes.second * args.sizes.third
     return size
 
 
-@inner
+@inline
 def _copy_row(target: int, source: int, count: int) -> None:
     # Not ``memcpy``: for short rows, a call and its choice of a method take longer than the copy.
     whole = count // 16 * 64
@@ -94,16 +94,16 @@ def _copy_row(target: int, source: int, count: int) -> None:
         store_i32(target + offset, load_i32(source + offset))
     left = count % 16
     if left:
-        store_f32_first(target + whole, load_f32_first(source + whole, left), left)
+        store_f32_masked(target + whole, load_f32_masked(source + whole, left), left)
 
 
-@inner
+@inline
 def _copy_byte_row(target: int, source: int, count: int) -> None:
     for offset in range(0, count, 64):
-        store_bytes_first(target + offset, load_bytes_first(source + offset, count - offset), count - offset)
+        store_bytes_masked(target + offset, load_bytes_masked(source + offset, count - offset), count - offset)
 
 
-@inner
+@inline
 def _copy_strided_row(args: StridedCopy, target: int, source: int) -> None:
     # Where neither tiles nor rows fit: broadcasts, every other element, axes of a few elements.
     to, from_ = args.target_strides.columns, args.source_strides.columns
@@ -111,12 +111,12 @@ def _copy_strided_row(args: StridedCopy, target: int, source: int) -> None:
         write_f32(target + column * to, read_f32(source + column * from_))
 
 
-@inner
+@inline
 def _copy_whole_row(args: StridedCopy, target: int, source: int) -> None:
     _copy_row(target, source, args.sizes.columns)
 
 
-@inner
+@inline
 def _copy_whole_byte_row(args: StridedCopy, target: int, source: int) -> None:
     _copy_byte_row(target, source, args.sizes.columns)
 
@@ -213,12 +213,12 @@ def _deinterleaving_task(name: str, channels: int, itemsize: int, copy: Any) -> 
     return task(deinterleaved)
 
 
-@inner
+@inline
 def _copy_byte(target: int, source: int) -> None:
     write_i8(target, read_u8(source))
 
 
-@inner
+@inline
 def _copy_word(target: int, source: int) -> None:
     write_f32(target, read_f32(source))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.kernel.arguments.runs import CopyRuns
-from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_i64, store_f32_masked
 
 __all__ = ["copy_runs"]
 
@@ -20,4 +20,4 @@ def copy_runs(args: CopyRuns, _thread: int, _threads: int) -> None:
         # Masked vectors in place of memcpy: most runs are shorter than a call of it is worth, and any type is moved as its bits.
         for element in range(0, count, 16):
             offset, left = element * 4, count - element
-            store_f32_first(target + offset, load_f32_first(source + offset, left), left)
+            store_f32_masked(target + offset, load_f32_masked(source + offset, left), left)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.jit.native_call import NativeCall, in_turn
+from ort_sdk_cpu.jit.native_call import NativeCall, in_sequence
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.workspace import Scratch, aligned_bytes
+from ort_sdk_cpu.memory.workspace import Workspace, aligned_bytes
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
@@ -117,17 +117,17 @@ class _Copy:
         argument: which, so that arguments do not share memory.
         source: its layout.
         target: the layout to copy to.
-        scratch: gives workspace.
+        workspace: the workspace.
         is_small: whether it is not worth a team.
     """
 
-    __slots__ = ("_name", "_scratch", "calls", "nbytes")
+    __slots__ = ("_name", "_workspace", "calls", "nbytes")
 
-    def __init__(self, argument: Hashable, source: AnyLayout, target: AnyLayout, scratch: Scratch, *, is_small: bool) -> None:
+    def __init__(self, argument: Hashable, source: AnyLayout, target: AnyLayout, workspace: Workspace, *, is_small: bool) -> None:
         self.nbytes = max(source.nbytes, target.nbytes)
         self.calls: tuple[CopyCall, ...] = self._made(source, target, is_small or self.nbytes <= TEAM_BYTES)
         """What copies the arrays that were aimed at, one after the other."""
-        self._name, self._scratch = f"copy of {argument}", scratch
+        self._name, self._workspace = f"copy of {argument}", workspace
 
     def _made(self, source: AnyLayout, target: AnyLayout, is_small: bool) -> tuple[CopyCall, ...]:
         return (_copy_between(source, target, is_small=is_small),)
@@ -139,7 +139,7 @@ class _Copy:
 
     def memory(self) -> HostArray:
         """Workspace for either side."""
-        return self._scratch.array(self._name, (self.nbytes,), np.dtype(np.uint8))
+        return self._workspace.array(self._name, (self.nbytes,), np.dtype(np.uint8))
 
     def __call__(self, source: HostArray, target: HostArray) -> None:
         """Copy; keeps neither array."""
@@ -167,7 +167,7 @@ class _PaddingCopy(_Copy):
         argument: as for every copy, like those that follow.
         source: layout of the input.
         target: that of the input with the zeros.
-        scratch: gives workspace.
+        workspace: the workspace.
         padding: the zeros.
         is_small: whether it is not worth a team.
     """
@@ -179,13 +179,13 @@ class _PaddingCopy(_Copy):
         argument: Hashable,
         source: AnyLayout,
         target: AnyLayout,
-        scratch: Scratch,
+        workspace: Workspace,
         padding: ZeroPadding,
         *,
         is_small: bool,
     ) -> None:
         self._padding = padding
-        super().__init__(argument, source, target, scratch, is_small=is_small)
+        super().__init__(argument, source, target, workspace, is_small=is_small)
 
     def _made(self, source: AnyLayout, target: AnyLayout, is_small: bool) -> tuple[CopyCall, ...]:
         (_, channels, length), before, behind = self._padding
@@ -212,7 +212,7 @@ class LayoutCall:
     Args:
         execution: what runs.
         arguments: of a call, in order, the output last: (argument, layout of the array, layout the execution wants).
-        scratch: gives workspace for copies.
+        workspace: the workspace for copies.
         is_small: whether copies are not worth a team.
         padding: zeros that the execution wants around the first argument, and the array lacks.
     """
@@ -221,7 +221,7 @@ class LayoutCall:
         self,
         execution: ArgumentSetter,
         arguments: Sequence[tuple[Hashable, AnyLayout, AnyLayout]],
-        scratch: Scratch,
+        workspace: Workspace,
         *,
         is_small: bool = False,
         padding: ZeroPadding | None = None,
@@ -232,10 +232,10 @@ class LayoutCall:
         last = len(arguments) - 1
         for index, (argument, given, target) in enumerate(arguments):
             if index == 0 and padding is not None:
-                self._copies.append(_PaddingCopy(argument, given, target, scratch, padding, is_small=is_small))
+                self._copies.append(_PaddingCopy(argument, given, target, workspace, padding, is_small=is_small))
                 continue
             ends = (target, given) if index == last else (given, target)
-            self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, scratch, is_small=is_small))
+            self._copies.append(None if given.is_same_layout(target) else _Copy(argument, *ends, workspace, is_small=is_small))
 
     @property
     def copy_count(self) -> int:
@@ -259,7 +259,7 @@ class LayoutCall:
         for argument in self._arguments:
             execution.forget(argument)
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         for argument, array, copy in zip(self._arguments, arrays, self._copies, strict=True):
             if copy is None:
@@ -269,7 +269,7 @@ class LayoutCall:
         calls: list[tuple[CopyCall, ...]] = [() if copy is None else copy.calls for copy in self._copies]
         steps: list[Callable[[], Any]] = [*itertools.chain(*calls[:-1]), self._execution, *calls[-1]]
         memory = _CopyMemory(self._execution, self._arguments, arrays, self._copies)
-        call: Callable[[], Any] = in_turn(steps if memory.is_own else [memory, *steps])
+        call: Callable[[], Any] = in_sequence(steps if memory.is_own else [memory, *steps])
         call.copy_count, call.kept = self.copy_count, memory  # type: ignore[attr-defined]
         return call
 

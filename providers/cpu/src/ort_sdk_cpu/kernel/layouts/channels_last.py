@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.memory.result_pool import ResultMemory
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.memory.result_pool import ResultAllocator
+from ort_sdk_cpu.memory.workspace import workspace_of
 
 from .call import LayoutCall
 from .memory import empty_channels_last, is_channels_last, layout_of
@@ -32,7 +32,7 @@ class ArraysCall(Protocol):
     def run(self, *arrays: HostArray) -> None:
         """Compute; the arrays, the output last, are not kept."""
 
-    def fixed(self, *arrays: HostArray) -> Call:
+    def bind_arrays(self, *arrays: HostArray) -> Call:
         """The call on arrays that stay the same; it keeps them."""
 
 
@@ -58,9 +58,9 @@ class ChannelsLastKernel(OpKernel):
         self.deterministic = fallback.deterministic
         self.shape_inputs = fallback.shape_inputs
         self.contents_from_shapes = fallback.contents_from_shapes
-        self.scratch = scratch_of(info)
+        self.workspace = workspace_of(info)
         self._calls = threading.local()
-        self._results = ResultMemory()
+        self._results = ResultAllocator()
         self._varies = False
         """Whether shapes vary, and the kernel needs nothing made for them."""
 
@@ -169,9 +169,9 @@ class ChannelsLastKernel(OpKernel):
             return self._slot_call(inputs, outputs[0], self._other(inputs, outputs))
         arrays = [slot.array for slot in inputs]
         self._check(arrays)
-        return self.fixed(arrays, outputs[0].array) or self._other(inputs, outputs)
+        return self.bind_arrays(arrays, outputs[0].array) or self._other(inputs, outputs)
 
-    def fixed(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
+    def bind_arrays(self, inputs: Sequence[Any], out: HostArray) -> Call | None:
         """The call on arrays that stay the same; None if the fallback has to compute it."""
         if self.output_shape(inputs) is None:
             return None
@@ -182,7 +182,7 @@ class ChannelsLastKernel(OpKernel):
             return None
         if any(copy is not array for copy, array in zip(copies, operands, strict=True)):
             return functools.partial(self.write, inputs, out)
-        return self.completed(call.fixed(*operands, out), inputs, operands, out)
+        return self.completed(call.bind_arrays(*operands, out), inputs, operands, out)
 
     def completed(self, run: Call, inputs: Sequence[Any], _operands: Sequence[HostArray], out: HostArray) -> Call:
         """A call on arrays that stay, with what has to be done before it or behind it."""

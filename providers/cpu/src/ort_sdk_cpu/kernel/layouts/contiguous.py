@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray
-from ort_sdk_cpu.kernel.bound import Writer
 from ort_sdk_cpu.kernel.copy import copy_elements
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.kernel.writer import Writer
+from ort_sdk_cpu.memory.workspace import Workspace
 
 __all__ = ["ChannelsLastOutput", "ContiguousInput", "contiguous_first"]
 
@@ -21,30 +21,30 @@ class ContiguousInput:
 
     Args:
         writer: of row-major arrays.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, writer: Writer, scratch: Scratch) -> None:
-        self._writer, self._scratch = writer, scratch
+    def __init__(self, writer: Writer, workspace: Workspace) -> None:
+        self._writer, self._workspace = writer, workspace
 
     def __call__(self, *arrays: Any) -> None:
         """Write the outputs."""
         x = arrays[0]
         if not x.flags.c_contiguous:
-            x = self._scratch.array(NAME, x.shape, x.dtype)
+            x = self._workspace.array(NAME, x.shape, x.dtype)
             copy_elements(x, arrays[0])
         self._writer(x, *arrays[1:])
 
 
-def contiguous_first(writer: Writer, x: HostArray, scratch: Scratch) -> Writer:
+def contiguous_first(writer: Writer, x: HostArray, workspace: Workspace) -> Writer:
     """A writer for inputs of the layout of ``x``, over one of row-major arrays.
 
     Args:
         writer: of row-major arrays.
         x: an array like its first input.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
-    return writer if x.flags.c_contiguous else ContiguousInput(writer, scratch)
+    return writer if x.flags.c_contiguous else ContiguousInput(writer, workspace)
 
 
 class ChannelsLastOutput:
@@ -52,16 +52,16 @@ class ChannelsLastOutput:
 
     Args:
         writer: of arrays with channels last.
-        scratch: gives workspace.
+        workspace: the workspace.
     """
 
-    def __init__(self, writer: Writer, scratch: Scratch) -> None:
-        self._writer, self._scratch = writer, scratch
+    def __init__(self, writer: Writer, workspace: Workspace) -> None:
+        self._writer, self._workspace = writer, workspace
 
     def __call__(self, *arrays: Any) -> None:
         """Write the output."""
         out = arrays[-1]
         samples, channels, *sizes = out.shape
-        written = np.moveaxis(self._scratch.array(NAME, (samples, *sizes, channels), out.dtype), -1, 1)
+        written = np.moveaxis(self._workspace.array(NAME, (samples, *sizes, channels), out.dtype), -1, 1)
         self._writer(*arrays[:-1], written)
         copy_elements(out, written)

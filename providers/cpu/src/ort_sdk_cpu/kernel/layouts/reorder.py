@@ -48,7 +48,7 @@ def reorder_copy(source: AnyLayout, target: AnyLayout, *, is_small: bool) -> _Re
     Raises:
         RuntimeException: oneDNN has no fast one, or cannot be loaded.
     """
-    with threads.team_of(1) if is_small else contextlib.nullcontext():
+    with threads.openmp_threads(1) if is_small else contextlib.nullcontext():
         primitive = reorder(source, target)
     if primitive is None:
         raise RuntimeException(f"oneDNN has no fast copy from layout {source} to {target}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.kernel.arguments.copy import MODULE, StridedCopy
-from ort_sdk_cpu.memory.strides import Loops
+from ort_sdk_cpu.memory.strides import LoopNest
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
@@ -87,7 +87,7 @@ def _layout(
     rows = [[values[axis] for axis in order] for values in (shape, target, source)]
     if itemsize > unit:
         rows = [[*row, last] for row, last in zip(rows, (itemsize // unit, unit, unit), strict=True)]
-    loops = Loops.over(rows[0], rows[1:])
+    loops = LoopNest.over(rows[0], rows[1:])
     if len(loops.sizes) > AXES:
         return None
     sizes, (to, from_) = loops.sizes, loops.strides

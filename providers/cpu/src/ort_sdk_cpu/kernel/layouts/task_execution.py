@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ort_sdk.api import HostArray
 from ort_sdk_cpu.jit.native_call import NativeCall
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding
 
 if TYPE_CHECKING:
     from ort_sdk_cpu.jit.task import TaskCall
@@ -21,16 +21,16 @@ class TaskExecution:
     Args:
         call: the task, with all arguments that do not change.
         positions: argument → position of its address among the task's arguments; None: arguments are positions.
-        scratch: the workspace.
+        workspace: the workspace.
         work: position of the workspace's address among the task's arguments, and its bytes; 0 bytes if the task has none.
     """
 
     def __init__(
-        self, call: TaskCall, positions: Mapping[int, int] | None, scratch: Scratch, work: tuple[int, int] = (0, 0)
+        self, call: TaskCall, positions: Mapping[int, int] | None, workspace: Workspace, work: tuple[int, int] = (0, 0)
     ) -> None:
         self._call, self._positions = call, positions
         self._work_position, work_bytes = work
-        self._work = ToldMemory(scratch, "task", work_bytes) if work_bytes else None
+        self._work = WorkspaceBinding(workspace, "task", work_bytes) if work_bytes else None
         self._arrays: dict[int, HostArray] = {}
 
     def set(self, argument: int, array: HostArray) -> None:
@@ -56,4 +56,4 @@ class TaskExecution:
     def _prepare(self) -> None:
         """Point the task at this thread's workspace."""
         if self._work is not None:
-            self._work.tell(self._call, self._work_position)
+            self._work.bind(self._call, self._work_position)

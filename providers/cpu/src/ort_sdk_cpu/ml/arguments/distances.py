@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 
 __all__ = ["MODULE", "Distances"]
@@ -33,4 +33,4 @@ class Distances(TaskArguments, module=MODULE, tasks=("cdist",)):
         yield reads(self.a, self.rows * self.features * FLOAT)
         yield reads(self.b, self.others * self.features * FLOAT)
         yield writes(self.out, self.rows * self.others * FLOAT)
-        yield works(self.workspace, threads * self.features * VECTOR)
+        yield uses_workspace(self.workspace, threads * self.features * VECTOR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reaches, reads, works
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, require_at_most, uses_workspace
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 
 from .scores import ScoredRows
@@ -31,9 +31,9 @@ class LinearModel(ScoredRows, module=MODULE, tasks=("linear",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        at_most("scores", self.score_count, self.targets)
-        yield reaches(self.x, (self.rows,), (self.x_stride,), self.features * FLOAT)
+        require_at_most("scores", self.score_count, self.targets)
+        yield accesses(self.x, (self.rows,), (self.x_stride,), self.features * FLOAT)
         yield from self.outputs(self.decided_classes() if self.labels.is_given else 0)
         yield reads(self.coefficients, self.score_count * self.features * FLOAT)
         yield reads(self.intercepts, self.score_count * FLOAT)
-        yield works(self.workspace, threads * (self.targets + WORKSPACE_VECTORS) * VECTOR)
+        yield uses_workspace(self.workspace, threads * (self.targets + WORKSPACE_VECTORS) * VECTOR)

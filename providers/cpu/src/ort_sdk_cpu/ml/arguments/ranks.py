@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = ["MODULE", "SplitRanks"]
@@ -31,7 +31,7 @@ class SplitRanks(TaskArguments, module=MODULE, tasks=("split_ranks",)):
 
     def extents(self) -> Extents:
         """What is read and written."""
-        yield reaches(self.x, (self.rows,), (self.x_stride,), self.features * _DOUBLE)
+        yield accesses(self.x, (self.rows,), (self.x_stride,), self.features * _DOUBLE)
         yield writes(self.out, self.rows * self.features * FLOAT)
         yield reads(self.starts, (self.features + 1) * INT64)
         yield reads(self.splits, self.split_count * _DOUBLE)

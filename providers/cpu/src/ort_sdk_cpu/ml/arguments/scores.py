@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, given, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads_if_given, require_at_most, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = ["ScoredRows"]
@@ -48,12 +48,12 @@ class ScoredRows(TaskArguments):
         Raises:
             ExtentError: the score that decides is none of a row's.
         """
-        at_most("scores", self.decision_score + 1, self.targets)
+        require_at_most("scores", self.decision_score + 1, self.targets)
         last = max(self.targets, 2) if self.expands else self.targets
         yield writes(self.scores, max(0, (self.rows - 1) * self.targets + last) * FLOAT if self.rows else 0, may_be_none=True)
         if classes:
             yield writes(self.labels, self.rows * INT64, may_be_none=True)
-            yield given(self.classes, classes * INT64)
+            yield reads_if_given(self.classes, classes * INT64)
 
     def decided_classes(self) -> int:
         """Classes among which the label of a row is."""

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, given, reads, whole_vectors, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, whole
+from ort_sdk_cpu.jit.extents.declaration import (
+    Extents,
+    reads,
+    reads_if_given,
+    require_at_most,
+    require_whole_vectors,
+    uses_workspace,
+    writes,
+)
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64, round_up
 
 __all__ = ["MODULE", "SupportVectorMachine"]
 
@@ -57,21 +65,21 @@ class SupportVectorMachine(TaskArguments, module=MODULE, tasks=("svm",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        whole_vectors(self.vectors)
+        require_whole_vectors(self.vectors)
         classes, has_coupling = self.classes, self.output == _PROBABILITIES
         if has_coupling or (classes and self.labels.is_given):
-            at_most("pairs of classes", classes * (classes - 1) // 2, self.score_count)
+            require_at_most("pairs of classes", classes * (classes - 1) // 2, self.score_count)
         yield reads(self.x, self.rows * self.features * FLOAT)
         columns = {_BINARY: 2, _PROBABILITIES: classes}.get(self.output, self.score_count)
         yield writes(self.scores, self.rows * columns * FLOAT, may_be_none=True)
         if classes and self.labels.is_given:
             yield writes(self.labels, self.rows * INT64, may_be_none=True)
-            yield given(self.class_labels, classes * INT64)
+            yield reads_if_given(self.class_labels, classes * INT64)
         yield reads(self.supports, self.features * self.vectors * FLOAT)
         yield reads(self.weights, self.score_count * self.vectors * FLOAT)
         yield reads(self.rho, self.score_count * _DOUBLE)
         yield reads(self.coupling, 2 * self.score_count * FLOAT if has_coupling else 0)
-        used = (self.vectors + 2 * whole(self.score_count)) * FLOAT
+        used = (self.vectors + 2 * round_up(self.score_count)) * FLOAT
         used += (classes + 2) * classes * _DOUBLE if has_coupling else 0
-        at_most("bytes of a thread", used, self.workspace_bytes)
-        yield works(self.workspace, (threads - 1) * self.workspace_bytes + used)
+        require_at_most("bytes of a thread", used, self.workspace_bytes)
+        yield uses_workspace(self.workspace, (threads - 1) * self.workspace_bytes + used)

@@ -7,7 +7,7 @@ the tables are made; that the tables are as long is checked here.
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reaches, reads, works
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, require_at_most, uses_workspace
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 from .scores import ScoredRows
@@ -56,19 +56,19 @@ class TreeEnsemble(ScoredRows, module=MODULE, tasks=("tree_ensemble",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        at_most("trees less than one", 1 - self.trees, 0)
+        require_at_most("trees less than one", 1 - self.trees, 0)
         rows = self.rows
         # With flags, a task first looks for NaN in all that is between the first and the last row's end.
         if self.ways >= _BY_FLAG:
             row = self.features * FLOAT
             yield reads(self.x, max(rows * self.x_stride, (rows - 1) * self.x_stride + row) if rows else 0)
         else:
-            yield reaches(self.x, (rows,), (self.x_stride,), self.features * FLOAT)
+            yield accesses(self.x, (rows,), (self.x_stride,), self.features * FLOAT)
         yield from self.outputs(self.decided_classes() if self.decision and self.labels.is_given else 0)
         yield reads(self.nodes, self.node_count * (_TWO_WAY_NODE if self.ways else _FOUR_WAY_NODE))
         yield reads(self.roots, self.trees * _INT32)
         yield reads(self.base, self.targets * _DOUBLE)
-        yield works(self.workspace, threads * _ROWS * self.targets * _DOUBLE)
+        yield uses_workspace(self.workspace, threads * _ROWS * self.targets * _DOUBLE)
         if self.leaf_votes == _IN_TABLE:
             yield reads(self.starts, (self.node_count + 1) * _INT32)
         if self.leaf_votes != _IN_LEAVES:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.ml.arguments.distances import Distances
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, square_root, subtract, zero_f32
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, store_f32_masked
 from ort_sdk_cpu.simd.transpose import transpose_elements
 
 __all__ = ["cdist"]
@@ -35,4 +35,4 @@ def cdist(args: Distances, thread: int, threads: int) -> None:
                 difference = subtract(broadcast_f32(a + feature * 4), load_f32(work + feature * 64))
                 total = fused_multiply_add(difference, difference, total)
             distance = square_root(total) if args.has_root else total
-            store_f32_first(args.out + (row * others + first) * 4, distance, left)
+            store_f32_masked(args.out + (row * others + first) * 4, distance, left)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.ml.arguments.linear import LinearModel
 from ort_sdk_cpu.simd.arithmetic import (
     add,
@@ -16,15 +16,16 @@ from ort_sdk_cpu.simd.arithmetic import (
     maximum,
     multiply,
     reduce_add,
+    select_less,
     splat_f32,
     subtract,
     zero_f32,
 )
-from ort_sdk_cpu.simd.math import exp_of_negative, sigmoid
+from ort_sdk_cpu.simd.math import exp_nonpositive, sigmoid
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
-    load_f32_first,
+    load_f32_masked,
     read_f32,
     read_i64,
     store_f32,
@@ -32,7 +33,6 @@ from ort_sdk_cpu.simd.memory import (
     write_f64,
     write_i64,
 )
-from ort_sdk_cpu.simd.remainder import select_less
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .scores import BINARY, LOGISTIC, SOFTMAX, finish_row
@@ -44,17 +44,17 @@ _MIN_ROWS = 8
 of fewer rows, more than half of each vector would be empty."""
 
 
-@inner
+@inline
 def _dot(x: int, y: int, count: int) -> Any:
     # Lanes are features here, and are added up at the end: for few rows.
     total = zero_f32()
     for element in range(0, count, 16):
         left = min(count - element, 16)
-        total = fused_multiply_add(load_f32_first(x + element * 4, left), load_f32_first(y + element * 4, left), total)
+        total = fused_multiply_add(load_f32_masked(x + element * 4, left), load_f32_masked(y + element * 4, left), total)
     return reduce_add(total)
 
 
-@inner
+@inline
 def _scores_of_16(args: LinearModel, x: int, left: int, columns: int, sums: int) -> None:
     """Scores of up to 16 rows: a vector for each score.
 
@@ -79,7 +79,7 @@ def _scores_of_16(args: LinearModel, x: int, left: int, columns: int, sums: int)
             store_f32(sums + score * 64, total)
 
 
-@inner
+@inline
 def _winners_of_16(args: LinearModel, sums: int, winners: int) -> None:
     """Positions of the classes that win in 16 rows, as float32."""
     # Positions as float32, so that both selections have one type: there are fewer classes than 2**24. Of equal scores, the first
@@ -95,7 +95,7 @@ def _winners_of_16(args: LinearModel, sums: int, winners: int) -> None:
     store_f32(winners, found)
 
 
-@inner
+@inline
 def _transform_16(targets: int, sums: int, transform: int) -> None:
     """Transform the scores of 16 rows, in place."""
     if transform == LOGISTIC:
@@ -106,7 +106,7 @@ def _transform_16(targets: int, sums: int, transform: int) -> None:
         for target in range(1, targets):
             largest = maximum(load_f32(sums + target * 64), largest)
         for target in range(targets):
-            power = exp_of_negative(subtract(load_f32(sums + target * 64), largest))
+            power = exp_nonpositive(subtract(load_f32(sums + target * 64), largest))
             total = add(total, power)
             store_f32(sums + target * 64, power)
         factor = divide(splat_f32(np.float32(1)), total)
@@ -114,7 +114,7 @@ def _transform_16(targets: int, sums: int, transform: int) -> None:
             store_f32(sums + target * 64, multiply(load_f32(sums + target * 64), factor))
 
 
-@inner
+@inline
 def _finish_16(args: LinearModel, row: int, left: int, sums: int, winners: int) -> None:
     """Labels and scores of up to 16 rows, as ``finish_row`` writes them."""
     targets, transform, expands = args.targets, args.transform, args.expands

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.ml.arguments.ranks import SplitRanks
 from ort_sdk_cpu.simd.memory import read_f64, read_i64, write_f32
 
 __all__ = ["split_ranks"]
 
 
-@inner
+@inline
 def _rank(value: float, splits: int, count: int) -> float:
     """Twice the count of splits below a number, and one more if it is one of them."""
     if value != value:  # noqa: PLR0124 - NaN

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.ml.arguments.scores import ScoredRows
-from ort_sdk_cpu.simd.arithmetic import add, maximum, multiply, reduce_add, reduce_max, splat_f32, subtract, zero_f32
-from ort_sdk_cpu.simd.math import exp_of_negative, sigmoid
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_f64, read_i64, store_f32_first, write_f32, write_i64
-from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or
+from ort_sdk_cpu.simd.arithmetic import add, mask_lanes, maximum, multiply, reduce_add, reduce_max, splat_f32, subtract, zero_f32
+from ort_sdk_cpu.simd.math import exp_nonpositive, sigmoid
+from ort_sdk_cpu.simd.memory import (
+    load_f32_masked,
+    load_f32_masked_or,
+    read_f32,
+    read_f64,
+    read_i64,
+    store_f32_masked,
+    write_f32,
+    write_i64,
+)
 
 __all__ = ["BINARY", "LOGISTIC", "SOFTMAX", "finish_row"]
 
@@ -19,7 +27,7 @@ BINARY, _BINARY_PROBABILITY = 2, 3
 """Values of ``decision``: from the first on, one score decides between two classes."""
 
 
-@inner
+@inline
 def _winner(args: ScoredRows, sums: int) -> int:
     """The class of the highest score, or what the one score decides."""
     # In float64, before scores are rounded to float32, which would make nearly equal ones equal.
@@ -32,35 +40,35 @@ def _winner(args: ScoredRows, sums: int) -> int:
     return best
 
 
-@inner
+@inline
 def _softmax(out: int, count: int) -> None:
     # Shifted by the largest score, so that no power overflows.
     largest, total = splat_f32(np.float32(-np.inf)), zero_f32()
     for element in range(0, count, 16):
-        largest = maximum(load_f32_first_or(out + element * 4, min(count - element, 16), largest), largest)
+        largest = maximum(load_f32_masked_or(out + element * 4, min(count - element, 16), largest), largest)
     shift = splat_f32(reduce_max(largest))
     for element in range(0, count, 16):
         left = min(count - element, 16)
-        power = exp_of_negative(subtract(load_f32_first(out + element * 4, left), shift))
-        total = add(total, first_lanes(power, left))
-        store_f32_first(out + element * 4, power, left)
+        power = exp_nonpositive(subtract(load_f32_masked(out + element * 4, left), shift))
+        total = add(total, mask_lanes(power, left))
+        store_f32_masked(out + element * 4, power, left)
     factor = splat_f32(np.float32(1) / reduce_add(total))
     for element in range(0, count, 16):
         left = min(count - element, 16)
-        store_f32_first(out + element * 4, multiply(load_f32_first(out + element * 4, left), factor), left)
+        store_f32_masked(out + element * 4, multiply(load_f32_masked(out + element * 4, left), factor), left)
 
 
-@inner
+@inline
 def _transform(out: int, count: int, transform: int) -> None:
     if transform == SOFTMAX:
         _softmax(out, count)
     elif transform == LOGISTIC:
         for element in range(0, count, 16):
-            scores = load_f32_first(out + element * 4, count - element)
-            store_f32_first(out + element * 4, sigmoid(scores), count - element)
+            scores = load_f32_masked(out + element * 4, count - element)
+            store_f32_masked(out + element * 4, sigmoid(scores), count - element)
 
 
-@inner
+@inline
 def finish_row(args: ScoredRows, row: int, sums: int) -> None:
     """Write the label and the scores of a row, whose float64 scores are at ``sums``."""
     if args.decision and args.labels:

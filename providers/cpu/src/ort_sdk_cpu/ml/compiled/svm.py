@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.ml.arguments.svm import SupportVectorMachine
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, multiply, reduce_add, splat_f32, subtract, zero_f32
-from ort_sdk_cpu.simd.math import exp_of_negative, sigmoid, tanh
+from ort_sdk_cpu.simd.math import exp_nonpositive, sigmoid, tanh
 from ort_sdk_cpu.simd.memory import (
     broadcast_f32,
     load_f32,
-    load_f32_first,
+    load_f32_masked,
     read_f32,
     read_f64,
     read_i64,
@@ -38,7 +38,7 @@ _MAX_ITERATIONS, _TOLERANCE, _MIN_PROBABILITY = 100, 0.005, 1e-7
 """LIBSVM's ``max_iter``, ``eps`` (over the number of classes) and ``min_prob``."""
 
 
-@inner
+@inline
 def _kernel_values(args: SupportVectorMachine, x: int, supports: int) -> Any:
     """Kernel values of a row with 16 support vectors."""
     # The sum runs over features, with one lane for each support vector: nothing is added across lanes. The kernel is the same for
@@ -53,7 +53,7 @@ def _kernel_values(args: SupportVectorMachine, x: int, supports: int) -> Any:
         total = fused_multiply_add(own, other, total)
     gamma = splat_f32(args.gamma)
     if kind == _RBF:
-        return exp_of_negative(multiply(total, gamma))
+        return exp_nonpositive(multiply(total, gamma))
     if kind == _POLY:
         base = fused_multiply_add(total, gamma, splat_f32(args.coefficient))
         total = base
@@ -64,7 +64,7 @@ def _kernel_values(args: SupportVectorMachine, x: int, supports: int) -> Any:
     return total
 
 
-@inner
+@inline
 def _score(args: SupportVectorMachine, x: int, values: int, scores: int) -> None:
     """Scores of a row: weighted sums of kernel values, plus rho."""
     # The kernel values are kept: each is weighted anew for every pair of classes.
@@ -79,7 +79,7 @@ def _score(args: SupportVectorMachine, x: int, values: int, scores: int) -> None
         write_f32(scores + score * 4, np.float32(own))
 
 
-@inner
+@inline
 def _winner(scores: int, classes: int) -> int:
     """The first class of those with the most votes: of each pair, the first has one if the score is above zero."""
     # Votes are counted anew for each class, from the scores of its pairs: an array of votes would need workspace.
@@ -96,18 +96,18 @@ def _winner(scores: int, classes: int) -> int:
     return best
 
 
-@inner
+@inline
 def _pairwise(args: SupportVectorMachine, scores: int, out: int) -> None:
     """Probabilities of the first class of each pair against the second, by logistic functions of scores (Platt 1999)."""
     pairs, slopes = args.score_count, args.coupling
     for pair in range(0, pairs, 16):
         left = pairs - pair
-        shift = load_f32_first(slopes + (pairs + pair) * 4, left)
-        value = fused_multiply_add(load_f32_first(scores + pair * 4, left), load_f32_first(slopes + pair * 4, left), shift)
+        shift = load_f32_masked(slopes + (pairs + pair) * 4, left)
+        value = fused_multiply_add(load_f32_masked(scores + pair * 4, left), load_f32_masked(slopes + pair * 4, left), shift)
         store_f32(out + pair * 4, sigmoid(subtract(zero_f32(), value)))
 
 
-@inner
+@inline
 def _fill(matrix: int, pairwise: int, classes: int) -> None:
     """The matrix Q of Wu, Lin and Weng: minus the product of both probabilities of each pair, sums of squares on the diagonal."""
     for offset in range(0, classes * classes * 8, 8):
@@ -123,7 +123,7 @@ def _fill(matrix: int, pairwise: int, classes: int) -> None:
             write_f64(other, read_f64(other) + share * share)
 
 
-@inner
+@inline
 def _quadratic_form(matrix: int, p: int, qp: int, classes: int) -> float:
     """Q p, which is written, and p Q p."""
     total = 0.0
@@ -136,7 +136,7 @@ def _quadratic_form(matrix: int, p: int, qp: int, classes: int) -> float:
     return total
 
 
-@inner
+@inline
 def _iterate(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
     """One iteration: each class in turn."""
     # Each class moves to where its own equation holds, and all are divided by the new sum. Q p is kept up to date, so that a step
@@ -152,7 +152,7 @@ def _iterate(matrix: int, p: int, qp: int, total: float, classes: int) -> None:
             write_f64(p + other * 8, read_f64(p + other * 8) / (1 + step))
 
 
-@inner
+@inline
 def _couple(matrix: int, p: int, qp: int, classes: int) -> None:
     """Probabilities that fit pairwise ones best, by the iteration of Wu, Lin and Weng (2004)."""
     # In float64, and with LIBSVM's bounds: how far the iteration goes is part of a model's results.
@@ -167,7 +167,7 @@ def _couple(matrix: int, p: int, qp: int, classes: int) -> None:
         _iterate(matrix, p, qp, total, classes)
 
 
-@inner
+@inline
 def _probabilities(args: SupportVectorMachine, scores: int, pairwise: int, out: int) -> None:
     """Probabilities of the classes from a row's pair scores; Q, p and Q p are behind the pairwise probabilities."""
     classes = args.classes
@@ -180,7 +180,7 @@ def _probabilities(args: SupportVectorMachine, scores: int, pairwise: int, out: 
         write_f32(out + own * 4, np.float32(read_f64(p + own * 8)))
 
 
-@inner
+@inline
 def _finish(args: SupportVectorMachine, row: int, scores: int, pairwise: int) -> None:
     """Write a row's scores as the node gives them."""
     output, count = args.output, args.score_count

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.ml.arguments.trees import TreeEnsemble
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_f64, read_i32, read_i64, write_f64
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_f32, read_f64, read_i32, read_i64, write_f64
 
 from .scores import finish_row
 
@@ -32,7 +32,7 @@ _AVERAGE, _MIN = 1, 2
 """Values of ``aggregate``; below the first is the sum, above the second the maximum."""
 
 
-@inner
+@inline
 def _next_of_four(x: int, node: int, _nodes: int, _flags: int) -> int:
     """Where a node of four ways leads: less, equal, greater, NaN. A leaf leads to itself."""
     feature, split = read_f32(x + read_i32(node + _FEATURE)), read_f32(node + _SPLIT)
@@ -41,7 +41,7 @@ def _next_of_four(x: int, node: int, _nodes: int, _flags: int) -> int:
     return following
 
 
-@inner
+@inline
 def _next_of_two(x: int, node: int, _nodes: int, _flags: int) -> int:
     """Where a node of two ways leads: to its first child if the feature is at most the split; else, or for NaN, to the second."""
     # The outcome is an index, not a branch: which way a row goes cannot be predicted.
@@ -50,7 +50,7 @@ def _next_of_two(x: int, node: int, _nodes: int, _flags: int) -> int:
     return following
 
 
-@inner
+@inline
 def _next_by_flag(x: int, node: int, nodes: int, flags: int) -> int:
     """The same where a flag of each node says whether NaN leads to the first child."""
     feature = read_f32(x + read_i32(node + _OFFSET))
@@ -61,7 +61,7 @@ def _next_by_flag(x: int, node: int, nodes: int, flags: int) -> int:
     return following
 
 
-@inner
+@inline
 def _eight(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     """A step of eight walks."""
     # Each step of a walk waits for the load of the one before, some five cycles from the first cache and more from others: eight
@@ -78,7 +78,7 @@ def _eight(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     )
 
 
-@inner
+@inline
 def _ends(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     """Where eight walks end."""
     # Leaves lead to themselves, so that walks that are done wait for the others without a test of their own. All are compared
@@ -91,7 +91,7 @@ def _ends(step: Any, xs: Any, at: Any, nodes: int, flags: int) -> Any:
     return at
 
 
-@inner
+@inline
 def _leaves(args: TreeEnsemble, ways: int, xs: Any, at: Any) -> Any:
     """Addresses of the leaves that eight walks come to."""
     if ways == _TWO_WAY:
@@ -101,18 +101,18 @@ def _leaves(args: TreeEnsemble, ways: int, xs: Any, at: Any) -> Any:
     return _ends(_next_by_flag, xs, at, args.nodes, args.flags)
 
 
-@inner
+@inline
 def _has_nan(x: int, count: int) -> bool:
     """Whether some numbers are NaN, or infinite."""
     # x * 0 is 0 but for those, and NaN stays in a sum.
     total = zero_f32()
     for element in range(0, count, 16):
-        total = fused_multiply_add(load_f32_first(x + element * 4, count - element), zero_f32(), total)
+        total = fused_multiply_add(load_f32_masked(x + element * 4, count - element), zero_f32(), total)
     found: bool = reduce_add(total) != 0
     return found
 
 
-@inner
+@inline
 def _add_vote(total: int, weight: float, aggregate: int) -> None:
     """Add a vote, or keep the least or the largest."""
     before = read_f64(total)
@@ -124,13 +124,13 @@ def _add_vote(total: int, weight: float, aggregate: int) -> None:
         write_f64(total, max(before, weight))
 
 
-@inner
+@inline
 def _leaf_weight(leaf: int) -> float:
     """The vote that stands in place of a leaf's split."""
     return np.float64(read_f32(leaf))
 
 
-@inner
+@inline
 def _add_votes(args: TreeEnsemble, leaf: int, sums: int) -> None:
     """Add a leaf's votes."""
     if args.leaf_votes == _IN_LEAVES:
@@ -147,14 +147,14 @@ def _add_votes(args: TreeEnsemble, leaf: int, sums: int) -> None:
         _add_vote(sums + read_i64(vote) * 8, read_f64(vote + 8), args.aggregate)
 
 
-@inner
+@inline
 def _root(args: TreeEnsemble, tree: int) -> int:
     """Address of a tree's first node; the last tree's if there is none."""
     found: int = args.nodes + read_i32(args.roots + min(tree, args.trees - 1) * 4)
     return found
 
 
-@inner
+@inline
 def _walk_row(args: TreeEnsemble, x: int, ways: int, sums: int) -> None:
     """Add the votes of all trees for a row: eight trees at a time."""
     trees, adds = args.trees, args.leaf_votes == _IN_LEAVES and args.aggregate <= _AVERAGE
@@ -172,7 +172,7 @@ def _walk_row(args: TreeEnsemble, x: int, ways: int, sums: int) -> None:
                 _add_votes(args, leaves[lane], sums)
 
 
-@inner
+@inline
 def _following(row: int, rows: int, x: int, stride: int) -> Any:
     """The row that follows one, and its address: after the last comes the first, in the next tree."""
     if row + 1 < rows:
@@ -180,7 +180,7 @@ def _following(row: int, rows: int, x: int, stride: int) -> Any:
     return 0, x - row * stride
 
 
-@inner
+@inline
 def _walk_rows(args: TreeEnsemble, x: int, rows: int, ways: int, sums: int) -> None:
     """Add the votes of all trees for some rows: eight rows in one tree at a time, the last along with the next tree's first."""
     # One tree for all rows, and then the next: its nodes are loaded from memory once. Lanes that are over at the end of a tree go
@@ -223,7 +223,7 @@ def _walk_rows(args: TreeEnsemble, x: int, rows: int, ways: int, sums: int) -> N
         left -= 8
 
 
-@inner
+@inline
 def _walk(args: TreeEnsemble, x: int, rows: int, sums: int) -> None:
     """Add the votes of all trees for some rows."""
     ways = args.ways
@@ -236,7 +236,7 @@ def _walk(args: TreeEnsemble, x: int, rows: int, sums: int) -> None:
         _walk_rows(args, x, rows, ways, sums)
 
 
-@inner
+@inline
 def _aggregate(args: TreeEnsemble, sums: int) -> None:
     """What the votes of a row come to, with the base of its scores."""
     for target in range(args.targets):

@@ -7,7 +7,7 @@ What offsets and tables of strides name is checked where they are made: here it 
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = [
@@ -53,7 +53,7 @@ class Gather(TaskArguments, module=MODULE, tasks=("gather",)):
         """What is read and written."""
         row = self.slice_words * FLOAT
         yield reads(self.data, self.outer * self.limit * row)
-        yield reaches(
+        yield accesses(
             self.indices, (self.count if self.outer * self.slice_words > 0 else 0,), (self.index_stride,), self.index_bytes
         )
         yield writes(self.out, self.outer * self.count * row)
@@ -80,7 +80,7 @@ class OffsetElements(TaskArguments):
 
     def _touched(self, words: int, *, scatters: bool) -> Extents:
         row = words * FLOAT
-        yield reaches(self.data, (self.limit,), (self.stride * row,), row, is_written=scatters)
+        yield accesses(self.data, (self.limit,), (self.stride * row,), row, is_written=scatters)
         yield reads(self.indices, self.count * self.index_bytes)
         yield reads(self.values, self.count * row) if scatters else writes(self.values, self.count * row)
         yield reads(self.offsets, self.count * INT64)
@@ -244,6 +244,6 @@ class ReverseSequence(TaskArguments, module=MODULE, tasks=("reverse_sequence",))
         """What is read and written."""
         row, sizes = self.slice_words * FLOAT, (self.times, self.batches)
         strides = (self.time_stride * row, self.batch_stride * row)
-        yield reaches(self.x, sizes, strides, row)
-        yield reaches(self.out, sizes, strides, row, is_written=True)
+        yield accesses(self.x, sizes, strides, row)
+        yield accesses(self.out, sizes, strides, row, is_written=True)
         yield reads(self.lengths, self.batches * INT64)

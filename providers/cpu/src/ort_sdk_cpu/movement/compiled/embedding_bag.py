@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.movement.arguments.embedding_bag import EmbeddingBag
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, splat_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_i64, store_f32_masked
 
 __all__ = ["embedding_bag"]
 
 _MEAN, _MAX = 1, 2
 
 
-@inner
+@inline
 def _clamped(index: int, count: int) -> int:
     """An end of a slice, as Slice has it: counted from the end if it is negative, and cut."""
     return min(max(index + count if index < 0 else index, 0), count)
 
 
-@inner
+@inline
 def _row(args: EmbeddingBag, position: int) -> int:
     """Bytes to the row that an index names."""
     row: int = read_i64(args.indices + position * 8)
     return (row + args.rows if row < 0 else row) * args.columns * 4
 
 
-@inner
+@inline
 def _is_out_of_range(args: EmbeddingBag, start: int, end: int) -> bool:
     """Whether there is no index, or one is out of range."""
     failed = start >= end
@@ -52,10 +52,10 @@ def embedding_bag(args: EmbeddingBag, _thread: int, _threads: int) -> None:
     # 16 columns of all rows, then the next: the sums stay in a register.
     for column in range(0, columns, 16):
         left, table = columns - column, args.table + column * 4
-        result = load_f32_first(table + _row(args, start), left)
+        result = load_f32_masked(table + _row(args, start), left)
         for position in range(start + 1, end):
-            other = load_f32_first(table + _row(args, position), left)
+            other = load_f32_masked(table + _row(args, position), left)
             result = maximum_or_nan(result, other) if args.mode == _MAX else add(result, other)
         if args.mode == _MEAN:
             result = divide(result, splat_f32(np.float32(end - start)))
-        store_f32_first(args.out + column * 4, result, left)
+        store_f32_masked(args.out + column * 4, result, left)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.movement.arguments.gather_rows import GatherRows
-from ort_sdk_cpu.simd.memory import load_f32_first, read_i64, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, read_i64, store_f32_masked
 
 __all__ = ["gather_rows"]
 
@@ -21,6 +21,6 @@ def gather_rows(args: GatherRows, thread: int, threads: int) -> None:
         if 0 <= index < args.table_rows:
             source, out = args.table + index * width * 4, args.out + row * width * 4
             for element in range(0, width, 16):
-                store_f32_first(out + element * 4, load_f32_first(source + element * 4, width - element), width - element)
+                store_f32_masked(out + element * 4, load_f32_masked(source + element * 4, width - element), width - element)
         else:
             args.failed = 1

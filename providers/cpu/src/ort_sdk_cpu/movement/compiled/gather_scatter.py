@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.movement.arguments.gather_scatter import (
     Gather,
     GatherElements,
@@ -26,12 +26,12 @@ from ort_sdk_cpu.movement.arguments.gather_scatter import (
 )
 from ort_sdk_cpu.simd.arithmetic import splat_f32
 from ort_sdk_cpu.simd.memory import (
-    load_f32_first,
+    load_f32_masked,
     prefetch,
     read_f32,
     read_i32,
     read_i64,
-    store_f32_first,
+    store_f32_masked,
     write_f32,
     write_i64,
 )
@@ -55,13 +55,13 @@ _MAX_PREFETCHED = 1024
 """Words of a slice that are prefetched: once a slice is read so far, the processor's own prefetcher knows the stream."""
 
 
-@inner
+@inline
 def _read_index(address: int, size: int) -> Any:
     """An index of 4 or 8 bytes."""
     return read_i64(address) if size == 8 else int(read_i32(address))
 
 
-@inner
+@inline
 def _index(address: int, size: int, limit: int) -> Any:
     """An index of 4 or 8 bytes, counted from the front; -1 if it is out of range."""
     index = _read_index(address, size)
@@ -70,27 +70,27 @@ def _index(address: int, size: int, limit: int) -> Any:
     return index if 0 <= index < limit else -1
 
 
-@inner
+@inline
 def _copy(target: int, source: int, words: int) -> None:
     for word in range(0, words, 16):
-        store_f32_first(target + word * 4, load_f32_first(source + word * 4, words - word), words - word)
+        store_f32_masked(target + word * 4, load_f32_masked(source + word * 4, words - word), words - word)
 
 
-@inner
+@inline
 def _prefetch_slice(source: int, words: int) -> None:
     # The processor cannot foresee where the next slice is: only its index tells. Rows of embedding tables miss all caches.
     for word in range(0, min(words, _MAX_PREFETCHED), 16):
         prefetch(source + word * 4)
 
 
-@inner
+@inline
 def _element(args: OffsetElements, position: int) -> int:
     """Which element an index names, for tasks that have offsets; -1 if it is out of range."""
     index = _index(args.indices + position * args.index_bytes, args.index_bytes, args.limit)
     return read_i64(args.offsets + position * 8) + index * args.stride if index >= 0 else -1
 
 
-@inner
+@inline
 def _report(args: Any, threads: int, failed: int) -> None:
     # One thread may also clear what a run before has left; several would overwrite each other's 1.
     if failed or threads == 1:
@@ -171,7 +171,7 @@ def one_hot(args: OneHot, _thread: int, _threads: int) -> None:
         row = args.out + position * depth * words * 4
         for element in range(0, depth, 16 if words == 1 else 1):
             if words == 1:
-                store_f32_first(row + element * 4, splat_f32(read_f32(args.values)), depth - element)
+                store_f32_masked(row + element * 4, splat_f32(read_f32(args.values)), depth - element)
             else:
                 _copy(row + element * words * 4, args.values, words)
         index = _index(args.indices + position * size, size, depth)
@@ -179,7 +179,7 @@ def one_hot(args: OneHot, _thread: int, _threads: int) -> None:
             _copy(row + index * words * 4, args.values + words * 4, words)
 
 
-@inner
+@inline
 def _slice_of(tuple_: int, size: int, depth: int, axes: int) -> int:
     """Which slice a tuple names; -1 if it is out of range. ``axes`` has the size and the stride of each index's axis."""
     # No early exit where an index is out of range: that is an error, and need not be fast.
@@ -194,7 +194,7 @@ def _slice_of(tuple_: int, size: int, depth: int, axes: int) -> int:
     return found if is_inside else -1
 
 
-@inner
+@inline
 def _reduce(reduction: int, target: int, source: int, count: int) -> None:
     """Combine float32 with those that are there; of maximum and minimum, NaN is both."""
     for element in range(count):
@@ -208,7 +208,7 @@ def _reduce(reduction: int, target: int, source: int, count: int) -> None:
         write_f32(target + element * 4, before)
 
 
-@inner
+@inline
 def _copy_slice(target: int, source: int, words: int) -> None:
     # Tuples mostly name single elements: a vector of one lane costs a mask each time.
     if words == 1:
@@ -249,7 +249,7 @@ def gather_nd(args: GatherNd, thread: int, threads: int) -> None:
     _report(args, threads, failed)
 
 
-@inner
+@inline
 def _take_row(data: int, indices: int, out: int, size: int, limit: int, stride: int, count: int, words: int) -> int:
     """Elements of a row, each ``stride`` further in the data than the one before; whether one is out of range."""
     if limit < 1:

@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.movement.arguments.where import Where
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import I8, LANES, operation
@@ -61,7 +61,7 @@ _select_16_x64, _select_one_x64 = _select(8)
 
 
 # The size is an argument: four tasks would each be compiled, kept and loaded by themselves.
-@inner
+@inline
 def _select_16(size: int, condition: int, x: int, y: int, out: int, x_is_scalar: int, y_is_scalar: int) -> None:
     if size == 8:
         _select_16_x64(condition, x, y, out, x_is_scalar, y_is_scalar)
@@ -73,7 +73,7 @@ def _select_16(size: int, condition: int, x: int, y: int, out: int, x_is_scalar:
         _select_16_x8(condition, x, y, out, x_is_scalar, y_is_scalar)
 
 
-@inner
+@inline
 def _select_one(size: int, condition: int, x: int, y: int, out: int) -> None:
     if size == 8:
         _select_one_x64(condition, x, y, out)

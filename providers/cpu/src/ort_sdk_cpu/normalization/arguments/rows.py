@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["GroupNormalization", "InstanceNormalization", "Normalization", "Softmax"]
@@ -52,12 +52,12 @@ class Normalization(TaskArguments, module=MODULE, tasks=("layer_normalization", 
         """What is read and written."""
         row = self.width * FLOAT if self.rows > 0 else 0
         yield reads(self.x, self.rows * row)
-        yield given(self.skip, self.rows * row)
-        yield given(self.bias, row)
+        yield reads_if_given(self.skip, self.rows * row)
+        yield reads_if_given(self.bias, row)
         yield writes(self.total, self.rows * row, may_be_none=True)
         yield writes(self.out, self.rows * row)
         yield reads(self.scale, row)
-        yield given(self.shift, row)
+        yield reads_if_given(self.shift, row)
 
 
 class InstanceNormalization(TaskArguments, module=MODULE, tasks=("instance_normalization_nchw", "instance_normalization_nhwc")):

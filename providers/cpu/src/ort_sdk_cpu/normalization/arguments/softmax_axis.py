@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["SoftmaxAxis"]
@@ -35,5 +35,5 @@ class SoftmaxAxis(TaskArguments, module=MODULE, tasks=("softmax_axis",)):
         sizes = (self.size, self.outer, self.middle, self.inner)
         x_strides = (self.x_stride, self.x_outer_stride, self.x_middle_stride, FLOAT)
         out_strides = (self.out_stride, self.out_outer_stride, self.out_middle_stride, FLOAT)
-        yield reaches(self.x, sizes, x_strides, FLOAT)
-        yield reaches(self.out, sizes, out_strides, FLOAT, is_written=True)
+        yield accesses(self.x, sizes, x_strides, FLOAT)
+        yield accesses(self.out, sizes, out_strides, FLOAT, is_written=True)

@@ -8,14 +8,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.normalization.arguments.log_softmax import CumSumFloat, CumSumInt64, LogSoftmax, LogSumExp, LpNormalization
 from ort_sdk_cpu.simd.arithmetic import (
     absolute,
     add,
     divide,
     fused_multiply_add,
+    mask_lanes,
     maximum,
     reduce_add,
     reduce_max,
@@ -23,9 +24,16 @@ from ort_sdk_cpu.simd.arithmetic import (
     subtract,
     zero_f32,
 )
-from ort_sdk_cpu.simd.math import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_f32_first, read_f32, read_i64, store_f32_first, write_f32, write_i64
-from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or
+from ort_sdk_cpu.simd.math import exp_nonpositive
+from ort_sdk_cpu.simd.memory import (
+    load_f32_masked,
+    load_f32_masked_or,
+    read_f32,
+    read_i64,
+    store_f32_masked,
+    write_f32,
+    write_i64,
+)
 from ort_sdk_cpu.simd.vector_types import operation
 
 __all__ = ["cum_sum_f32", "cum_sum_i64", "log_softmax", "log_sum_exp", "lp_normalization"]
@@ -46,7 +54,7 @@ def _number(builder: Any, bits: Any) -> Any:
     return builder.bitcast(bits, _F64)
 
 
-@inner
+@inline
 def _log(x: float) -> float:
     """Logarithm of a sum of powers, the largest of which is 1; others than finite numbers from 1 on are returned as they are."""
     # Once for each row, and in float64, so that LogSoftmax is as exact as float32 can be: log(x) = e log 2 + log(m) for a
@@ -65,35 +73,35 @@ def _log(x: float) -> float:
     return found
 
 
-@inner
+@inline
 def _row_max(x: int, width: int) -> float:
     lowest = splat_f32(np.float32(-np.inf))
     largest = lowest
     for element in range(0, width, 16):
-        largest = maximum(load_f32_first_or(x + element * 4, width - element, lowest), largest)
+        largest = maximum(load_f32_masked_or(x + element * 4, width - element, lowest), largest)
     found: float = reduce_max(largest)
     return found
 
 
-@inner
+@inline
 def _log_sum(x: int, width: int, largest: float) -> float:
     """Logarithm of the sum of exp(x - largest)."""
     shift, total = splat_f32(largest), zero_f32()
     for element in range(0, width, 16):
-        power = exp_of_negative(subtract(load_f32_first_or(x + element * 4, width - element, shift), shift))
-        total = add(total, first_lanes(power, width - element))
+        power = exp_nonpositive(subtract(load_f32_masked_or(x + element * 4, width - element, shift), shift))
+        total = add(total, mask_lanes(power, width - element))
     found: float = _log(np.float64(reduce_add(total)))
     return found
 
 
-@inner
+@inline
 def _log_softmax_row(x: int, out: int, width: int) -> None:
     # Shifted by the largest element, so that no power overflows, and one of them is 1.
     largest = _row_max(x, width)
     shift, log_sum = splat_f32(largest), splat_f32(np.float32(_log_sum(x, width, largest)))
     for element in range(0, width, 16):
         left = width - element
-        store_f32_first(out + element * 4, subtract(subtract(load_f32_first(x + element * 4, left), shift), log_sum), left)
+        store_f32_masked(out + element * 4, subtract(subtract(load_f32_masked(x + element * 4, left), shift), log_sum), left)
 
 
 @task
@@ -104,7 +112,7 @@ def log_softmax(args: LogSoftmax, thread: int, threads: int) -> None:
         _log_softmax_row(args.x + offset, args.out + offset, args.width)
 
 
-@inner
+@inline
 def _infinite_sum(x: int, width: int, largest: float) -> float:
     """The logarithm of a sum of powers whose largest exponent is infinite: that one, or NaN if there is one."""
     for element in range(width):
@@ -137,16 +145,16 @@ def lp_normalization(args: LpNormalization, thread: int, threads: int) -> None:
     for row in range(args.rows * thread // threads, args.rows * (thread + 1) // threads):
         x, out, total = args.x + row * width * 4, args.out + row * width * 4, zero_f32()
         for element in range(0, width, 16):
-            value = load_f32_first(x + element * 4, width - element)
+            value = load_f32_masked(x + element * 4, width - element)
             total = add(total, absolute(value)) if p == 1 else fused_multiply_add(value, value, total)
         norm = reduce_add(total) if p == 1 else np.sqrt(reduce_add(total))
         divisor = splat_f32(norm if norm != np.float32(0) else np.float32(1))
         for element in range(0, width, 16):
             left = width - element
-            store_f32_first(out + element * 4, divide(load_f32_first(x + element * 4, left), divisor), left)
+            store_f32_masked(out + element * 4, divide(load_f32_masked(x + element * 4, left), divisor), left)
 
 
-@inner
+@inline
 def _offset(args: CumSumFloat | CumSumInt64, unit: int, index: int, itemsize: int) -> int:
     """Bytes to an element of an axis, counted from the end if sums run from there."""
     position = args.size - 1 - index if args.is_reversed else index
@@ -173,8 +181,8 @@ def cum_sum_f32(args: CumSumFloat, thread: int, threads: int) -> None:
             continue
         for index in range(size):
             offset = _offset(args, first, index, 4)
-            after = add(total, load_f32_first(args.x + offset, left))
-            store_f32_first(args.out + offset, total if exclusive else after, left)
+            after = add(total, load_f32_masked(args.x + offset, left))
+            store_f32_masked(args.out + offset, total if exclusive else after, left)
             total = after
 
 

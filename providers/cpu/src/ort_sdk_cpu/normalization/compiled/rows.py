@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.normalization.arguments.rows import GroupNormalization, InstanceNormalization, Normalization, Softmax
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     divide,
     fused_multiply_add,
+    mask_lanes,
     maximum,
     multiply,
     reduce_add,
@@ -25,9 +26,8 @@ from ort_sdk_cpu.simd.arithmetic import (
     subtract,
     zero_f32,
 )
-from ort_sdk_cpu.simd.math import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first
-from ort_sdk_cpu.simd.remainder import first_lanes, load_f32_first_or
+from ort_sdk_cpu.simd.math import exp_nonpositive
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, load_f32_masked_or, read_f32, store_f32, store_f32_masked
 
 __all__ = [
     "group_normalization",
@@ -44,7 +44,7 @@ _ZERO = np.float32(0)
 _ONE = np.float32(1)
 
 
-@inner
+@inline
 def _row_max(x: int, width: int) -> Any:
     lowest = splat_f32(_LOWEST)
     # Two accumulators, so that one comparison does not wait for the one before.
@@ -53,29 +53,29 @@ def _row_max(x: int, width: int) -> Any:
     for offset in range(0, whole * 4, 128):
         first, second = maximum(load_f32(x + offset), first), maximum(load_f32(x + offset + 64), second)
     for element in range(whole, width, 16):
-        first = maximum(load_f32_first_or(x + element * 4, width - element, lowest), first)
+        first = maximum(load_f32_masked_or(x + element * 4, width - element, lowest), first)
     return reduce_max(maximum(first, second))
 
 
-@inner
+@inline
 def softmax_row(x: int, out: int, width: int) -> None:
     """Softmax of ``width`` elements at x, which may be ``out``."""
     # Three passes: the largest element, by which all are shifted so that no power overflows; powers and their sum; quotients.
     shift, total, whole = splat_f32(_row_max(x, width)), zero_f32(), width // 16 * 64
     for offset in range(0, whole, 64):
-        power = exp_of_negative(subtract(load_f32(x + offset), shift))
+        power = exp_nonpositive(subtract(load_f32(x + offset), shift))
         total = add(total, power)
         store_f32(out + offset, power)
     left = width % 16
     if left:
-        power = exp_of_negative(subtract(load_f32_first_or(x + whole, left, shift), shift))
-        total = add(total, first_lanes(power, left))
-        store_f32_first(out + whole, power, left)
+        power = exp_nonpositive(subtract(load_f32_masked_or(x + whole, left, shift), shift))
+        total = add(total, mask_lanes(power, left))
+        store_f32_masked(out + whole, power, left)
     factor = splat_f32(_ONE / reduce_add(total))
     for offset in range(0, whole, 64):
         store_f32(out + offset, multiply(load_f32(out + offset), factor))
     if left:
-        store_f32_first(out + whole, multiply(load_f32_first(out + whole, left), factor), left)
+        store_f32_masked(out + whole, multiply(load_f32_masked(out + whole, left), factor), left)
 
 
 @task
@@ -86,7 +86,7 @@ def softmax(args: Softmax, thread: int, threads: int) -> None:
         softmax_row(args.x + offset, args.out + offset, args.width)
 
 
-@inner
+@inline
 def _sum(x: int, width: int) -> Any:
     # Four accumulators hide the latency of an addition, and make the error of a sum smaller.
     first, second, third, fourth = zero_f32(), zero_f32(), zero_f32(), zero_f32()
@@ -95,11 +95,11 @@ def _sum(x: int, width: int) -> Any:
         first, second = add(first, load_f32(x + offset)), add(second, load_f32(x + offset + 64))
         third, fourth = add(third, load_f32(x + offset + 128)), add(fourth, load_f32(x + offset + 192))
     for element in range(whole, width, 16):
-        first = add(first, load_f32_first(x + element * 4, width - element))
+        first = add(first, load_f32_masked(x + element * 4, width - element))
     return reduce_add(add(add(first, second), add(third, fourth)))
 
 
-@inner
+@inline
 def _sum_of_squares(x: int, width: int, mean: float) -> Any:
     """Of the differences from the mean."""
     # Lanes behind the last element are loaded as the mean, whose difference from it adds nothing.
@@ -110,12 +110,12 @@ def _sum_of_squares(x: int, width: int, mean: float) -> Any:
         here, there = subtract(load_f32(x + offset), shift), subtract(load_f32(x + offset + 64), shift)
         first, second = fused_multiply_add(here, here, first), fused_multiply_add(there, there, second)
     for element in range(whole, width, 16):
-        here = subtract(load_f32_first_or(x + element * 4, width - element, shift), shift)
+        here = subtract(load_f32_masked_or(x + element * 4, width - element, shift), shift)
         first = fused_multiply_add(here, here, first)
     return reduce_add(add(first, second))
 
 
-@inner
+@inline
 def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
     """X + skip + bias, if there is a bias."""
     whole = width // 16 * 64
@@ -124,11 +124,11 @@ def _sum_of_rows(x: int, skip: int, bias: int, total: int, width: int) -> None:
         store_f32(total + offset, add(value, load_f32(bias + offset)) if bias else value)
     left = width % 16
     if left:
-        value = add(load_f32_first(x + whole, left), load_f32_first(skip + whole, left))
-        store_f32_first(total + whole, add(value, load_f32_first(bias + whole, left)) if bias else value, left)
+        value = add(load_f32_masked(x + whole, left), load_f32_masked(skip + whole, left))
+        store_f32_masked(total + whole, add(value, load_f32_masked(bias + whole, left)) if bias else value, left)
 
 
-@inner
+@inline
 def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int, shift: int) -> None:
     """(x - mean) * factor * scale + shift."""
     # One fused multiply-add for scale and shift. The remainder comes after the loop, which then has no masks.
@@ -139,12 +139,12 @@ def _scaled(x: int, out: int, width: int, mean: float, factor: float, scale: int
         store_f32(out + offset, fused_multiply_add(value, load_f32(scale + offset), other))
     left = width % 16
     if left:
-        value = multiply(subtract(load_f32_first(x + whole, left), means), factors)
-        other = load_f32_first(shift + whole, left) if shift else zero_f32()
-        store_f32_first(out + whole, fused_multiply_add(value, load_f32_first(scale + whole, left), other), left)
+        value = multiply(subtract(load_f32_masked(x + whole, left), means), factors)
+        other = load_f32_masked(shift + whole, left) if shift else zero_f32()
+        store_f32_masked(out + whole, fused_multiply_add(value, load_f32_masked(scale + whole, left), other), left)
 
 
-@inner
+@inline
 def _normalized(centred: bool, args: Normalization, thread: int, threads: int) -> None:
     rows, width = args.rows, args.width
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
@@ -171,15 +171,15 @@ def rms_normalization(args: Normalization, thread: int, threads: int) -> None:
     _normalized(False, args, thread, threads)
 
 
-@inner
+@inline
 def _shifted_and_scaled(x: int, out: int, width: int, mean: Any, factor: Any, shift: Any) -> None:
     """(x - mean) * factor + shift."""
     whole, left = width // 16 * 64, width % 16
     for offset in range(0, whole, 64):
         store_f32(out + offset, fused_multiply_add(subtract(load_f32(x + offset), mean), factor, shift))
     if left:
-        value = subtract(load_f32_first(x + whole, left), mean)
-        store_f32_first(out + whole, fused_multiply_add(value, factor, shift), left)
+        value = subtract(load_f32_masked(x + whole, left), mean)
+        store_f32_masked(out + whole, fused_multiply_add(value, factor, shift), left)
 
 
 @task
@@ -213,24 +213,24 @@ def group_normalization(args: GroupNormalization, thread: int, threads: int) -> 
             _shifted_and_scaled(x + start, out + start, pixels, splat_f32(mean), splat_f32(factor), splat_f32(shift))
 
 
-@inner
+@inline
 def _normalize_vector(args: InstanceNormalization, x: int, out: int, channel: int, left: int) -> None:
     """All pixels of up to 16 channels."""
     pixels, step = args.pixels, args.channels * 4
     count, total, squares = splat_f32(np.float32(pixels)), zero_f32(), zero_f32()
     # Lanes are channels: nothing is added across lanes, and each channel's sum is in the order of its pixels.
     for pixel in range(x, x + pixels * step, step):
-        total = add(total, load_f32_first(pixel, left))
+        total = add(total, load_f32_masked(pixel, left))
     mean = divide(total, count)
     for pixel in range(x, x + pixels * step, step):
-        difference = subtract(load_f32_first(pixel, left), mean)
+        difference = subtract(load_f32_masked(pixel, left), mean)
         squares = fused_multiply_add(difference, difference, squares)
     root = square_root(add(divide(squares, count), splat_f32(args.epsilon)))
-    factor = divide(load_f32_first(args.scale + channel * 4, left), root)
-    shift = load_f32_first(args.shift + channel * 4, left)
+    factor = divide(load_f32_masked(args.scale + channel * 4, left), root)
+    shift = load_f32_masked(args.shift + channel * 4, left)
     for pixel in range(pixels):
-        value = multiply(subtract(load_f32_first(x + pixel * step, left), mean), factor)
-        store_f32_first(out + pixel * step, add(value, shift), left)
+        value = multiply(subtract(load_f32_masked(x + pixel * step, left), mean), factor)
+        store_f32_masked(out + pixel * step, add(value, shift), left)
 
 
 @task

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.normalization.arguments.softmax_axis import SoftmaxAxis
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum, multiply, splat_f32, subtract, zero_f32
-from ort_sdk_cpu.simd.math import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_f32_first, store_f32_first
+from ort_sdk_cpu.simd.math import exp_nonpositive
+from ort_sdk_cpu.simd.memory import load_f32_masked, store_f32_masked
 
 __all__ = ["softmax_axis"]
 
 
-@inner
+@inline
 def _columns(x: int, x_stride: int, out: int, out_stride: int, size: int, left: int) -> None:
     # As for rows: shifted by the largest element, powers and their sum, quotients; but nothing crosses lanes.
     largest = splat_f32(np.float32(-np.inf))
     for index in range(size):
-        largest = maximum(load_f32_first(x + index * x_stride, left), largest)
+        largest = maximum(load_f32_masked(x + index * x_stride, left), largest)
     total = zero_f32()
     for index in range(size):
-        power = exp_of_negative(subtract(load_f32_first(x + index * x_stride, left), largest))
+        power = exp_nonpositive(subtract(load_f32_masked(x + index * x_stride, left), largest))
         total = add(total, power)
-        store_f32_first(out + index * out_stride, power, left)
+        store_f32_masked(out + index * out_stride, power, left)
     factor = divide(splat_f32(np.float32(1)), total)
     for index in range(size):
-        power = load_f32_first(out + index * out_stride, left)
-        store_f32_first(out + index * out_stride, multiply(power, factor), left)
+        power = load_f32_masked(out + index * out_stride, left)
+        store_f32_masked(out + index * out_stride, multiply(power, factor), left)
 
 
 @task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR
 
 from .windows import WindowAxis
@@ -14,7 +14,7 @@ MODULE = "pool.nchw"
 
 
 class PoolNchw(TaskArguments, module=MODULE, tasks=("pool_nchw",)):
-    """Pooling of NCHW, first down columns into lines of working memory, then along these; 1-D input has one row."""
+    """Pooling of NCHW, first down columns into lines of workspace, then along these; 1-D input has one row."""
 
     x: Pointer
     """float32 (planes, height, width)."""
@@ -31,7 +31,7 @@ class PoolNchw(TaskArguments, module=MODULE, tasks=("pool_nchw",)):
     h: WindowAxis
     w: WindowAxis
     line_bytes: int
-    """Bytes of a line of working memory."""
+    """Bytes of a line of workspace."""
     lines: int
     """Lines of each thread: output rows that it pools at a time."""
 
@@ -44,13 +44,13 @@ class PoolNchw(TaskArguments, module=MODULE, tasks=("pool_nchw",)):
         all_lines, line_bytes = threads * self.lines, self.line_bytes
         yield reads(self.x, elements * FLOAT)
         yield writes(self.out, self.planes * self.h.out_size * self.w.out_size * FLOAT)
-        yield given(self.row_counts, self.h.out_size * FLOAT)
-        yield given(self.column_counts, self.w.out_size * FLOAT)
-        yield works(self.workspace, max(all_lines * line_bytes, (all_lines - 1) * line_bytes + _line_bytes(self.w)))
+        yield reads_if_given(self.row_counts, self.h.out_size * FLOAT)
+        yield reads_if_given(self.column_counts, self.w.out_size * FLOAT)
+        yield uses_workspace(self.workspace, max(all_lines * line_bytes, (all_lines - 1) * line_bytes + _line_bytes(self.w)))
 
 
 def _line_bytes(axis: WindowAxis) -> int:
-    """What is used of a line of working memory: windows of small strides are read as whole vectors."""
+    """What is used of a line of workspace: windows of small strides are read as whole vectors."""
     extent = (axis.out_size - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1
     copied = axis.pad + max(0, min(axis.size, extent - axis.pad))
     if axis.stride > 2:
@@ -70,4 +70,4 @@ class PoolNcdhw(PoolNchw, module=MODULE, tasks=("pool_ncdhw",)):
         """What is read and written."""
         volumes = -(-self.planes // self.d.out_size) if self.d.out_size else 0
         yield from self._planes(volumes * self.d.size * self.h.size * self.w.size, threads)
-        yield given(self.plane_counts, self.d.out_size * FLOAT)
+        yield reads_if_given(self.plane_counts, self.d.out_size * FLOAT)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.pool.arguments.argmax import MaxPoolWithIndices
 from ort_sdk_cpu.simd.memory import read_f32, write_f32, write_i64
 
@@ -16,7 +16,7 @@ from .taps import taps_within
 __all__ = ["max_pool_with_indices"]
 
 
-@inner
+@inline
 def _pool_window(args: MaxPoolWithIndices, plane: int, top: int, left: int, offset: int) -> None:
     """One window, whose first tap is at (top, left); ``offset`` is of its result among all."""
     width = args.w.size

@@ -1,7 +1,7 @@
 """MaxPool and AveragePool of NCHW and NCDHW as separable reductions: down columns, then along rows.
 
 A window of k by k elements takes 2k operations per result in place of k * k, as both the maximum and the sum are separable. The
-lines between both passes are in working memory that stays in the first cache.
+lines between both passes are in workspace that stays in the first cache.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.pool.arguments.nchw import PoolNcdhw, PoolNchw
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, splat_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, read_f32, store_f32, store_f32_masked, write_f32
 from ort_sdk_cpu.simd.shuffles import even_lanes
 
 from .taps import taps_within
@@ -23,24 +23,24 @@ from .taps import taps_within
 __all__ = ["pool_ncdhw", "pool_nchw"]
 
 
-@inner
+@inline
 def _combined(is_mean: int, x: Any, y: Any) -> Any:
     return add(x, y) if is_mean else maximum_or_nan(x, y)
 
 
-@inner
+@inline
 def _combined_scalars(is_mean: int, x: float, y: float) -> float:
     if is_mean:
         return x + y
     return y if y > x or math.isnan(y) else x
 
 
-@inner
+@inline
 def _neutral(is_mean: int) -> Any:
     return np.float32(0) if is_mean else np.float32(-np.inf)
 
 
-@inner
+@inline
 def _reduce_columns(args: PoolNchw, is_mean: int, plane: int, planes: int, step: int, row: int, line: int, count: int) -> None:
     """The first pass of an output row: its windows' rows in ``planes`` planes, ``step`` bytes apart, as one line.
 
@@ -57,14 +57,14 @@ def _reduce_columns(args: PoolNchw, is_mean: int, plane: int, planes: int, step:
             start = plane + index * step + origin * pitch + column * 4
             for tap in range(first, stop):
                 source = start + tap * row_step
-                found = _combined(is_mean, found, load_f32(source) if left >= 16 else load_f32_first(source, left))
+                found = _combined(is_mean, found, load_f32(source) if left >= 16 else load_f32_masked(source, left))
         if left >= 16:
             store_f32(target + column * 4, found)
         else:
-            store_f32_first(target + column * 4, found, left)
+            store_f32_masked(target + column * 4, found, left)
 
 
-@inner
+@inline
 def _reduce_row(args: PoolNchw, is_mean: int, counted: float, line: int, out: int) -> None:
     """The second pass for strides 1 and 2, 16 windows at a time; ``counted`` is how many rows count in a mean."""
     columns, stride, step = args.w.out_size, args.w.stride, args.w.dilation * 4
@@ -76,15 +76,15 @@ def _reduce_row(args: PoolNchw, is_mean: int, counted: float, line: int, out: in
             value = load_f32(source) if stride == 1 else even_lanes(load_f32(source), load_f32(source + 64))
             found = _combined(is_mean, found, value)
         if is_mean:
-            counts = load_f32_first(args.column_counts + column * 4, left)
+            counts = load_f32_masked(args.column_counts + column * 4, left)
             found = divide(divide(found, splat_f32(counted)), counts)
         if left >= 16:
             store_f32(out + column * 4, found)
         else:
-            store_f32_first(out + column * 4, found, left)
+            store_f32_masked(out + column * 4, found, left)
 
 
-@inner
+@inline
 def _reduce_row_scalars(args: PoolNchw, is_mean: int, counted: float, line: int, out: int) -> None:
     """The second pass for larger strides, element by element: most of each vector would be left out."""
     stride, step = args.w.stride, args.w.dilation * 4
@@ -97,7 +97,7 @@ def _reduce_row_scalars(args: PoolNchw, is_mean: int, counted: float, line: int,
         write_f32(out + column * 4, found)
 
 
-@inner
+@inline
 def _prepare(args: PoolNchw, is_mean: int, thread: int) -> int:
     """A thread's lines, filled with the neutral element: padding is never written, and needs no test in the second pass."""
     # Once per thread, not per row: the first pass writes the same range of each line again.
@@ -108,7 +108,7 @@ def _prepare(args: PoolNchw, is_mean: int, thread: int) -> int:
     return workspace
 
 
-@inner
+@inline
 def _pool_rows(
     args: PoolNchw, is_mean: int, plane: int, planes: int, step: int, counted: float, row: int, count: int, lines: int, out: int
 ) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.pool.arguments.nhwc import MaxPoolNhwc
 from ort_sdk_cpu.simd.arithmetic import maximum_or_nan, splat_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32_masked
 
 from .taps import taps_within
 
 __all__ = ["max_pool_nhwc"]
 
 
-@inner
+@inline
 def _pool_row(args: MaxPoolNhwc, sample: int, depth: int, row: int) -> None:
     """One output row: vectors are along channels, so that strides and dilations cost nothing."""
     channels, columns, pixel = args.channels, args.w.out_size, args.channels * 4
@@ -39,8 +39,8 @@ def _pool_row(args: MaxPoolNhwc, sample: int, depth: int, row: int) -> None:
                     start = source + (line * width + origin_w) * pixel + channel * 4
                     for w in range(first_w, stop_w):
                         tap = start + w * args.w.dilation * pixel
-                        found = maximum_or_nan(found, load_f32(tap) if left >= 16 else load_f32_first(tap, left))
-            store_f32_first(target + column * pixel + channel * 4, found, left)
+                        found = maximum_or_nan(found, load_f32(tap) if left >= 16 else load_f32_masked(tap, left))
+            store_f32_masked(target + column * pixel + channel * 4, found, left)
 
 
 @task

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.pool.arguments.windows import WindowAxis
 
 __all__ = ["taps_within"]
 
 
-@inner
+@inline
 def taps_within(axis: WindowAxis, origin: int) -> tuple[int, int]:
     """First tap within the input, and the one behind the last, of a window whose first tap is at ``origin``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reaches, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, reads_if_given, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 from ort_sdk_cpu.pool.arguments.windows import WindowAxis
 
@@ -93,9 +93,9 @@ class LookUp(TaskArguments, module=MODULE, tasks=("look_up",)):
     def extents(self) -> Extents:
         """What is read and written."""
         sizes = self.loops.sizes()
-        yield reaches(self.x, sizes, (*self.x_strides.strides()[:4], 1), 1)
-        yield reaches(self.out, sizes, (*self.out_strides.strides()[:4], 1), 1, is_written=True)
-        yield given(self.table, _TABLE)
+        yield accesses(self.x, sizes, (*self.x_strides.strides()[:4], 1), 1)
+        yield accesses(self.out, sizes, (*self.out_strides.strides()[:4], 1), 1, is_written=True)
+        yield reads_if_given(self.table, _TABLE)
 
 
 class Binary(TaskArguments, module=MODULE, tasks=("binary",)):
@@ -117,9 +117,9 @@ class Binary(TaskArguments, module=MODULE, tasks=("binary",)):
     def extents(self) -> Extents:
         """What is read and written."""
         sizes = self.loops.sizes()
-        yield reaches(self.a, sizes, self.a_strides.strides(), 1)
-        yield reaches(self.b, sizes, self.b_strides.strides(), 1)
-        yield reaches(self.out, sizes, (*self.out_strides.strides()[:4], 1), 1, is_written=True)
+        yield accesses(self.a, sizes, self.a_strides.strides(), 1)
+        yield accesses(self.b, sizes, self.b_strides.strides(), 1)
+        yield accesses(self.out, sizes, (*self.out_strides.strides()[:4], 1), 1, is_written=True)
 
 
 class GlobalAveragePool(TaskArguments, module=MODULE, tasks=("global_average_pool",)):
@@ -144,7 +144,7 @@ class GlobalAveragePool(TaskArguments, module=MODULE, tasks=("global_average_poo
         channel = self.channel_stride
         strides = (self.pixel_stride, 1) if channel == 1 else (1, max(channel, self.pixels))
         sizes = (self.samples, self.pixels, self.channels)
-        yield reaches(self.x, sizes, (self.channels * self.pixels, *strides), 1)
+        yield accesses(self.x, sizes, (self.channels * self.pixels, *strides), 1)
         yield writes(self.out, self.samples * self.channels)
 
 

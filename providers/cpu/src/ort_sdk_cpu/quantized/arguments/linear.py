@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reads, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, reads_if_given, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["MODULE", "Dequantize", "DequantizePerAxis", "Quantize", "QuantizePerAxis", "Requantize"]
@@ -86,7 +86,7 @@ class _PerAxis(TaskArguments):
         yield reads(self.x, count * read)
         yield writes(self.out, count * written)
         yield reads(self.scales, along * FLOAT)
-        yield given(self.zero_points, along * self.itemsize)
+        yield reads_if_given(self.zero_points, along * self.itemsize)
 
 
 class QuantizePerAxis(_PerAxis, module=MODULE, tasks=("quantize_per_axis_8",)):
@@ -143,4 +143,4 @@ class Requantize(TaskArguments, module=MODULE, tasks=("requantize",)):
         yield reads(self.sums, self.rows * self.columns * FLOAT)
         yield writes(self.out, self.rows * self.columns)
         yield reads(self.scales, self.columns * FLOAT if self.rows > 0 else 0)
-        yield given(self.bias, self.columns * FLOAT)
+        yield reads_if_given(self.bias, self.columns * FLOAT)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.quantized.arguments.dynamic import DynamicQuantize, DynamicQuantizeByRanges, Ranges
 from ort_sdk_cpu.simd.arithmetic import (
     add,
@@ -21,8 +21,8 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_i32,
     zero_f32,
 )
-from ort_sdk_cpu.simd.bytes import store_i8_first
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_i8, write_f32
+from ort_sdk_cpu.simd.int8 import store_i8_masked
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_i8, write_f32
 
 __all__ = ["dynamic_quantize", "dynamic_quantize_by_ranges", "quantize", "range_of", "ranges", "scale_and_zero_point"]
 
@@ -31,7 +31,7 @@ _ONE = np.float32(1)
 _LEVELS = np.float32(255)
 
 
-@inner
+@inline
 def range_of(x: int, count: int) -> Any:
     """(lowest, highest) in vectors, zero among them: ONNX adjusts the range so that zero has an exact value.
 
@@ -45,12 +45,12 @@ def range_of(x: int, count: int) -> Any:
         low, high = minimum(low, value), maximum(high, value)
         low_2, high_2 = minimum(low_2, second), maximum(high_2, second)
     for index in range(whole, count, 16):
-        value = load_f32_first(x + index * 4, count - index)
+        value = load_f32_masked(x + index * 4, count - index)
         low, high = minimum(low, value), maximum(high, value)
     return minimum(low, low_2), maximum(high, high_2)
 
 
-@inner
+@inline
 def scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
     """The scale, and the zero point in every lane, of a range in vectors."""
     low, high = -reduce_max(subtract(zero_f32(), low_lanes)), reduce_max(high_lanes)
@@ -60,7 +60,7 @@ def scale_and_zero_point(low_lanes: Any, high_lanes: Any) -> Any:
     return scale, round_to_even(minimum(most, maximum(zero_f32(), divide(splat_f32(-low), splat_f32(scale)))))
 
 
-@inner
+@inline
 def quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
     """As uint8, by a scale and the zero point in every lane."""
     # Divided, and not multiplied by the reciprocal: ONNX defines x / scale, and ties would fall to the other side.
@@ -70,8 +70,8 @@ def quantize(x: int, out: int, count: int, scale: Any, zero_point: Any) -> None:
         value = add(round_to_even(divide(load_f32(x + index * 4), scales)), zero_point)
         store_i8(out + index, to_i32(minimum(most, maximum(zero_f32(), value))))
     if whole < count:
-        value = add(round_to_even(divide(load_f32_first(x + whole * 4, count - whole), scales)), zero_point)
-        store_i8_first(out + whole, to_i32(minimum(most, maximum(zero_f32(), value))), count - whole)
+        value = add(round_to_even(divide(load_f32_masked(x + whole * 4, count - whole), scales)), zero_point)
+        store_i8_masked(out + whole, to_i32(minimum(most, maximum(zero_f32(), value))), count - whole)
 
 
 @task
@@ -80,11 +80,11 @@ def dynamic_quantize(args: DynamicQuantize, _thread: int, _threads: int) -> None
     low, high = range_of(args.x, args.count)
     scale, zero_point = scale_and_zero_point(low, high)
     write_f32(args.scale, scale)
-    store_i8_first(args.zero_point, to_i32(zero_point), 1)
+    store_i8_masked(args.zero_point, to_i32(zero_point), 1)
     quantize(args.x, args.out, args.count, scale, zero_point)
 
 
-@inner
+@inline
 def _span(count: int, spans: int, index: int) -> tuple[int, int]:
     """First element of a span and the one behind its last: whole vectors but for the end of the last span."""
     vectors = (count + 15) // 16
@@ -113,7 +113,7 @@ def dynamic_quantize_by_ranges(args: DynamicQuantizeByRanges, thread: int, threa
     # One thread writes what all have worked out alike.
     if thread == 0:
         write_f32(args.scale, scale)
-        store_i8_first(args.zero_point, to_i32(zero_point), 1)
+        store_i8_masked(args.zero_point, to_i32(zero_point), 1)
     for index in range(spans * thread // threads, spans * (thread + 1) // threads):
         first, stop = _span(args.count, spans, index)
         quantize(args.x + first * 4, args.out + first, stop - first, scale, zero_point)

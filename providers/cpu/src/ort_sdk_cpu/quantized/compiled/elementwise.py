@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.pool.compiled.taps import taps_within
 from ort_sdk_cpu.quantized.arguments.elementwise import (
     AveragePool,
@@ -29,6 +29,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_xor,
     divide,
+    mask_lanes,
     maximum,
     minimum,
     multiply,
@@ -44,10 +45,9 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
     zero_i32,
 )
-from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first, lookup_bytes, store_bytes_first, store_i8_first
-from ort_sdk_cpu.simd.math import exp_of_negative
-from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_f32
-from ort_sdk_cpu.simd.remainder import first_lanes
+from ort_sdk_cpu.simd.int8 import broadcast_u8, load_bytes_masked, lookup_bytes, store_bytes_masked, store_i8_masked
+from ort_sdk_cpu.simd.math import exp_nonpositive
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_masked, read_f32
 
 __all__ = [
     "average_pool_nhwc",
@@ -62,14 +62,14 @@ _PIECE = 4096
 """Elements of a row, or of several short ones, that a thread computes at a time."""
 
 
-@inner
+@inline
 def _look_up_row(x: int, out: int, table: int, first: int, stop: int) -> None:
     for offset in range(first, stop, 64):
-        value, left = load_bytes_first(x + offset, stop - offset), stop - offset
-        store_bytes_first(out + offset, lookup_bytes(table, value) if table else value, left)
+        value, left = load_bytes_masked(x + offset, stop - offset), stop - offset
+        store_bytes_masked(out + offset, lookup_bytes(table, value) if table else value, left)
 
 
-@inner
+@inline
 def _offset(loops: RowLoops, strides: RowStrides, line: int) -> int:
     """Bytes to the first row of a line: of all rows along the innermost of the outer dimensions."""
     offset: int = line % loops.size_2 * strides.stride_2
@@ -78,7 +78,7 @@ def _offset(loops: RowLoops, strides: RowStrides, line: int) -> int:
     return offset
 
 
-@inner
+@inline
 def _units(loops: RowLoops) -> tuple[int, int, int]:
     """How work is shared out: (units, units of a line, pieces of a row). Short rows are taken several at a time."""
     count, along = loops.columns, loops.size_3
@@ -88,7 +88,7 @@ def _units(loops: RowLoops) -> tuple[int, int, int]:
     return loops.rows // along * in_line, in_line, pieces
 
 
-@inner
+@inline
 def _rows_of(loops: RowLoops, unit: int, pieces: int) -> tuple[int, int]:
     """The first row of a unit in its line, and the one behind the last."""
     at_once = max(1, _PIECE // loops.columns)
@@ -110,7 +110,7 @@ def look_up(args: LookUp, thread: int, threads: int) -> None:
             _look_up_row(x_row, out_row, table, first, min(count, first + _PIECE))
 
 
-@inner
+@inline
 def _quantized(scale: OutputScale, value: Any) -> Any:
     """Real numbers as int32 in the bounds of 8 bits."""
     # Saturated as float32: a conversion of what int32 does not hold would give its least.
@@ -119,19 +119,19 @@ def _quantized(scale: OutputScale, value: Any) -> Any:
     return to_i32(minimum(maximum(rounded, low), high))
 
 
-@inner
+@inline
 def _real(scale: InputScale, value: Any) -> Any:
     """Bytes as real numbers."""
     unsigned = bit_xor(value, splat_i32(scale.sign))
     return multiply(subtract(to_f32(unsigned), splat_f32(scale.zero_point)), splat_f32(scale.scale))
 
 
-@inner
+@inline
 def _bytes(address: int, left: int) -> Any:
-    return load_u8(address) if left >= 16 else load_u8_first(address, left)
+    return load_u8(address) if left >= 16 else load_u8_masked(address, left)
 
 
-@inner
+@inline
 def _binary_row(args: Binary, a: int, b: int, out: int, first: int, stop: int) -> None:
     # An operand that is the same along a row is broadcast: its rows have one element.
     a_in_row, b_in_row, is_multiplication = args.a_strides.in_row, args.b_strides.in_row, args.is_multiplication
@@ -140,7 +140,7 @@ def _binary_row(args: Binary, a: int, b: int, out: int, first: int, stop: int) -
         x = _real(args.a_scale, _bytes(a + offset, left) if a_in_row else broadcast_u8(a))
         y = _real(args.b_scale, _bytes(b + offset, left) if b_in_row else broadcast_u8(b))
         result = multiply(x, y) if is_multiplication else add(x, y)
-        store_i8_first(out + offset, _quantized(args.out_scale, result), left)
+        store_i8_masked(out + offset, _quantized(args.out_scale, result), left)
 
 
 @task
@@ -159,18 +159,18 @@ def binary(args: Binary, thread: int, threads: int) -> None:
             _binary_row(args, a_row, b_row, out + row * args.out_strides.stride_3, first, stop)
 
 
-@inner
+@inline
 def _sum_of_row(row: int, count: int, sign: int) -> int:
     """Of unsigned bytes."""
     total, signs = zero_i32(), splat_i32(sign)
     for offset in range(0, count, 16):
-        total = add(total, bit_xor(load_u8_first(row + offset, count - offset), signs))
+        total = add(total, bit_xor(load_u8_masked(row + offset, count - offset), signs))
     # Behind the last element zeros are loaded, which exclusive or made the sign.
     found: int = reduce_add_i32(total)
     return found - sign * ((count + 15) // 16 * 16 - count)
 
 
-@inner
+@inline
 def _mean(args: GlobalAveragePool, sums: Any) -> Any:
     """Sums of unsigned bytes as 8-bit means. Sums are integers: exact, whatever their order."""
     pixels = np.float32(args.pixels)
@@ -193,15 +193,15 @@ def global_average_pool(args: GlobalAveragePool, thread: int, threads: int) -> N
         if args.channel_stride == 1:
             total = zero_i32()
             for index in range(pixels):
-                total = add(total, bit_xor(load_u8_first(x + index * pixel, left), splat_i32(sign)))
-            store_i8_first(out, _mean(args, total), left)
+                total = add(total, bit_xor(load_u8_masked(x + index * pixel, left), splat_i32(sign)))
+            store_i8_masked(out, _mean(args, total), left)
         else:
             for channel in range(min(left, 16)):
                 row_sum = _sum_of_row(x + channel * pixels, pixels, sign)
-                store_i8_first(out + channel, _mean(args, splat_i32(row_sum)), 1)
+                store_i8_masked(out + channel, _mean(args, splat_i32(row_sum)), 1)
 
 
-@inner
+@inline
 def _average_row(args: AveragePool, source: int, target: int, row: int) -> None:
     """A row of windows of a sample at ``source``."""
     width, channels = args.w.size, args.channels
@@ -218,7 +218,7 @@ def _average_row(args: AveragePool, source: int, target: int, row: int) -> None:
                 for w in range(first_w, stop_w):
                     pixel = (top + h * args.h.dilation) * width + begin + w * args.w.dilation
                     total = add(total, _real(args.x_scale, _bytes(source + pixel * channels + channel, left)))
-            store_i8_first(target + column * channels + channel, _quantized(args.out_scale, divide(total, count)), left)
+            store_i8_masked(target + column * channels + channel, _quantized(args.out_scale, divide(total, count)), left)
 
 
 @task
@@ -234,14 +234,14 @@ def average_pool_nhwc(args: AveragePool, thread: int, threads: int) -> None:
         _average_row(args, source, args.out + line * args.w.out_size * channels, line % rows)
 
 
-@inner
+@inline
 def _floats(scale: InputScale, address: int, left: int) -> Any:
     """Unsigned bytes as float32; zeros behind the last."""
-    unsigned = bit_xor(load_u8_first(address, left), splat_i32(scale.sign))
-    return first_lanes(to_f32(unsigned), left)
+    unsigned = bit_xor(load_u8_masked(address, left), splat_i32(scale.sign))
+    return mask_lanes(to_f32(unsigned), left)
 
 
-@inner
+@inline
 def _softmax_row(args: SoftmaxRows, x: int, out: int, count: int) -> None:
     zero, scale = splat_f32(args.x_scale.zero_point), splat_f32(args.x_scale.scale)
     # The maximum of integers: scales are positive, so it is that of the real numbers. Lanes behind the last are 0, the least.
@@ -252,13 +252,13 @@ def _softmax_row(args: SoftmaxRows, x: int, out: int, count: int) -> None:
     total = zero_f32()
     for offset in range(0, count, 16):
         value = multiply(subtract(_floats(args.x_scale, x + offset, count - offset), zero), scale)
-        total = add(total, first_lanes(exp_of_negative(subtract(value, top)), count - offset))
+        total = add(total, mask_lanes(exp_nonpositive(subtract(value, top)), count - offset))
     divisor = splat_f32(reduce_add(total))
-    # Exponentials are computed again rather than kept: a row of bytes needs no working memory so.
+    # Exponentials are computed again rather than kept: a row of bytes needs no workspace so.
     for offset in range(0, count, 16):
         value = multiply(subtract(_floats(args.x_scale, x + offset, count - offset), zero), scale)
-        share = divide(exp_of_negative(subtract(value, top)), divisor)
-        store_i8_first(out + offset, _quantized(args.out_scale, share), count - offset)
+        share = divide(exp_nonpositive(subtract(value, top)), divisor)
+        store_i8_masked(out + offset, _quantized(args.out_scale, share), count - offset)
 
 
 @task
@@ -269,10 +269,10 @@ def softmax_rows(args: SoftmaxRows, thread: int, threads: int) -> None:
         _softmax_row(args, args.x + row * count, args.out + row * count, count)
 
 
-@inner
+@inline
 def _softmax_columns(args: SoftmaxColumns, x: int, out: int, left: int) -> None:
     """Up to 16 columns of a matrix, a lane each."""
-    # Three passes down the columns, without working memory: a matrix of bytes is small.
+    # Three passes down the columns, without workspace: a matrix of bytes is small.
     count, step = args.rows, args.columns
     zero, scale = splat_f32(args.x_scale.zero_point), splat_f32(args.x_scale.scale)
     largest = zero_f32()
@@ -281,11 +281,11 @@ def _softmax_columns(args: SoftmaxColumns, x: int, out: int, left: int) -> None:
     top, total = multiply(subtract(largest, zero), scale), zero_f32()
     for index in range(count):
         value = multiply(subtract(_floats(args.x_scale, x + index * step, left), zero), scale)
-        total = add(total, exp_of_negative(subtract(value, top)))
+        total = add(total, exp_nonpositive(subtract(value, top)))
     for index in range(count):
         value = multiply(subtract(_floats(args.x_scale, x + index * step, left), zero), scale)
-        share = divide(exp_of_negative(subtract(value, top)), total)
-        store_i8_first(out + index * step, _quantized(args.out_scale, share), left)
+        share = divide(exp_nonpositive(subtract(value, top)), total)
+        store_i8_masked(out + index * step, _quantized(args.out_scale, share), left)
 
 
 @task

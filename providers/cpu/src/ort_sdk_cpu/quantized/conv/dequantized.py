@@ -14,7 +14,7 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.kernel.layouts.memory import is_channels_last
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.onednn.constants import Argument, scales_of, zero_points_of
 
 from .arguments.windows import Dequantization, DequantizedConv, DequantizedConvWithZeroPoints, Windows
@@ -66,7 +66,7 @@ class DequantizedConvolution:
         shape: of the weight, (M, C, *kernel).
         weight: gives it when it is packed; it is not kept.
         epilogue: what follows the sums.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class DequantizedConvolution:
         shape: Sequence[int],
         weight: Callable[[], CenteredWeight],
         epilogue: DequantizationEpilogue,
-        scratch: Scratch,
+        workspace: Workspace,
     ) -> None:
-        self._geometry, self._shape, self._weight, self._epilogue, self._scratch = (
+        self._geometry, self._shape, self._weight, self._epilogue, self._workspace = (
             geometry,
             tuple(shape),
             weight,
             epilogue,
-            scratch,
+            workspace,
         )
         self._packed: dict[LineOrder, _Packed] = {}
         self.algorithm: QuantizedConvAlgorithm | None = None
@@ -112,13 +112,13 @@ class DequantizedConvolution:
         self.algorithm = algorithm_of(tiling)
         packed = self._packed_in(LineOrder(tiling.is_interleaved, tiling.image.has_gaps))
         task = self._task(tiling, x.dtype, has_zero_points=packed.ones is not None)
-        execution = TaskExecution(task, _FIELDS, self._scratch, (Windows.workspace, tiling.workspace_bytes * threads))
+        execution = TaskExecution(task, _FIELDS, self._workspace, (Windows.workspace, tiling.workspace_bytes * threads))
         execution.set(Argument.WEIGHTS, packed.panels)
         execution.set(Argument.BIAS, packed.columns)
         if packed.ones is not None:
             execution.set(Argument.SRC_1, packed.ones[tiling.ones_columns])
         given = [(Argument.SRC, x), (_ZERO_POINT, zero_point), (_SCALE, scale), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_interleaved=tiling.is_interleaved)
+        return call_on(execution, given, self._workspace, is_interleaved=tiling.is_interleaved)
 
     def _task(self, tiling: Tiling, dtype: np.dtype[Any], *, has_zero_points: bool) -> TaskCall:
         windows = tiling.windows(0, dtype)

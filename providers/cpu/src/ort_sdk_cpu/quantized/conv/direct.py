@@ -18,7 +18,7 @@ from ort_sdk_cpu.kernel.layouts.call import LayoutCall
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
 from ort_sdk_cpu.kernel.layouts.memory import Layout, channels_last, contiguous, is_channels_last, layout_of
 from ort_sdk_cpu.kernel.layouts.task_execution import TaskExecution
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.onednn.constants import Argument
 
 from .arguments.windows import Addition, QuantizedConv, QuantizedConvAdd, QuantizedConvWithZeroPoints, Windows
@@ -165,7 +165,7 @@ class DirectConvolution:
         scales: float32, of sums divided by that of the result: (1,) or (M,).
         bias: int32, (M,), or None.
         zero_points: of X and of the result.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
     def __init__(
@@ -178,12 +178,12 @@ class DirectConvolution:
         scales: HostArray,
         bias: HostArray | None,
         zero_points: tuple[int, int],
-        scratch: Scratch,
+        workspace: Workspace,
     ) -> None:
         self._geometry, self._shape, self._weight, self._scales, self._bias = geometry, tuple(shape), weight, scales, bias
         self.can_add = can_add
         self._x_zero_point, self._y_zero_point = zero_points
-        self._scratch = scratch
+        self._workspace = workspace
         self._packed: dict[tuple[LineOrder, int, int, int], PackedWeight | None] = {}
 
     def is_for(self, x_shape: Sequence[int]) -> bool:
@@ -214,13 +214,13 @@ class DirectConvolution:
         task = TaskCall(tiling.module, task_name(name, x.dtype, panel), arguments, tiling.threads)
         other = QuantizedConvAdd.addend if added else QuantizedConvWithZeroPoints.ones
         workspace = Windows.workspace, tiling.workspace_bytes * tiling.threads
-        execution = TaskExecution(task, {**FIELDS, Argument.SRC_1: other}, self._scratch, workspace)
+        execution = TaskExecution(task, {**FIELDS, Argument.SRC_1: other}, self._workspace, workspace)
         execution.set(Argument.WEIGHTS, weight.panels)
         execution.set(Argument.BIAS, weight.columns)
         if weight.ones is not None:
             execution.set(Argument.SRC_1, weight.ones)
         given = [(Argument.SRC, x), *([(Argument.SRC_1, added[0])] if added else []), (Argument.DST, out)]
-        return call_on(execution, given, self._scratch, is_interleaved=tiling.is_interleaved)
+        return call_on(execution, given, self._workspace, is_interleaved=tiling.is_interleaved)
 
     def _arguments(
         self, windows: Windows, weight: PackedWeight, out: HostArray, added: tuple[HostArray, QuantizedAdd] | None
@@ -245,14 +245,14 @@ class DirectConvolution:
 
 
 def call_on(
-    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], scratch: Scratch, *, is_interleaved: bool
+    execution: TaskExecution, given: Sequence[tuple[int, HostArray]], workspace: Workspace, *, is_interleaved: bool
 ) -> _PlainCall | LayoutCall:
     """A call of the task on arrays like those of each argument, DST last."""
     orders = [_axes(argument, array, is_plain=is_interleaved) for argument, array in given]
     copied = sum(array.size for (_, array), axes in zip(given, orders, strict=True) if not _has_order(array, axes))
     if copied <= _MOST_COPIED:
         return _PlainCall(execution, [(argument, axes) for (argument, _), axes in zip(given, orders, strict=True)])
-    return LayoutCall(execution, [_argument(*pair, is_plain=is_interleaved) for pair in given], scratch)
+    return LayoutCall(execution, [_argument(*pair, is_plain=is_interleaved) for pair in given], workspace)
 
 
 class _PlainCall:
@@ -279,7 +279,7 @@ class _PlainCall:
         for argument, _ in self._arguments:
             self._execution.forget(argument)
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         pairs = zip(self._arguments, arrays, strict=True)
         if not all(_has_order(array, axes) for (_, axes), array in pairs):

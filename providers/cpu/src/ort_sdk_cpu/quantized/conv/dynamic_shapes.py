@@ -19,7 +19,7 @@ from ort_sdk_cpu.conv.im2row.dynamic_shapes import DynamicConvolution, dynamic_c
 from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
 from ort_sdk_cpu.quantized.arguments.linear import Dequantize, Requantize
 from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT, limits, sign_bit
@@ -42,13 +42,13 @@ class DynamicConvInteger:
         geometry: of the node.
         direct: the convolution of 8-bit tensors, whose scales are 1; None for a node of several groups.
         weight: gives W less its zero point, (M, C / groups, *kernel), once, if ``direct`` does not compute the node.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
     def __init__(
-        self, geometry: ConvGeometry, direct: DequantizedConvolution | None, weight: Callable[[], HostArray], scratch: Scratch
+        self, geometry: ConvGeometry, direct: DequantizedConvolution | None, weight: Callable[[], HostArray], workspace: Workspace
     ) -> None:
-        self._geometry, self._direct, self._weight, self._scratch = geometry, direct, weight, scratch
+        self._geometry, self._direct, self._weight, self._workspace = geometry, direct, weight, workspace
 
     def __call__(self, x: HostArray, zero_point: HostArray, out: HostArray) -> bool:
         """Write the sums.
@@ -64,7 +64,7 @@ class DynamicConvInteger:
         target = _channels_last(out)
         if not target.flags.c_contiguous:
             return False
-        sums = self._scratch.array("integer sums", target.shape, _FLOAT)
+        sums = self._workspace.array("integer sums", target.shape, _FLOAT)
         image = np.moveaxis(sums, -1, 1)
         if self._direct is not None and self._direct.is_for(x.shape):
             self._direct.call(x, zero_point, _ONE, image).run(x, zero_point, _ONE, image)
@@ -78,14 +78,14 @@ class DynamicConvInteger:
     @functools.cached_property
     def _convolve(self) -> DynamicConvolution | None:
         """The convolution in float32."""
-        return dynamic_convolution(self._geometry, self._weight().astype(_FLOAT), (), self._scratch)
+        return dynamic_convolution(self._geometry, self._weight().astype(_FLOAT), (), self._workspace)
 
     def _centered(self, x: HostArray, zero_point: HostArray) -> HostArray:
         """X less its zero point, float32, channels last."""
         from ort_sdk_cpu.jit.task import task_function
 
         nhwc, sign = np.ascontiguousarray(_channels_last(x)), sign_bit(x)
-        real = self._scratch.array("centered", nhwc.shape, _FLOAT)
+        real = self._workspace.array("centered", nhwc.shape, _FLOAT)
         arguments = Dequantize(nhwc, real, x.size, sign, float(zero_point[0]) + sign, 1.0)
         task_function(LINEAR, "dequantize_8")(threads_for(x.size), arguments)
         return np.moveaxis(real, -1, 1)
@@ -96,7 +96,7 @@ def _channels_last(array: HostArray) -> HostArray:
 
 
 def dynamic_depthwise(
-    geometry: ConvGeometry, constants: QLinearConvConstants, weight: Callable[[], HostArray], scratch: Scratch
+    geometry: ConvGeometry, constants: QLinearConvConstants, weight: Callable[[], HostArray], workspace: Workspace
 ) -> DynamicDepthwise | None:
     """What computes a node for inputs of any shape; None if it has other groups, or windows whose sums float32 does not hold.
 
@@ -104,13 +104,13 @@ def dynamic_depthwise(
         geometry: of the node.
         constants: of the node.
         weight: gives W less its zero point, once.
-        scratch: working memory.
+        workspace: the workspace.
     """
     outputs, channels, *taps = constants.weight_shape
     is_depthwise = geometry.groups == outputs and channels == 1
     if not is_depthwise or math.prod(taps) * _LARGEST_PRODUCT > EXACT_FLOAT:
         return None
-    return DynamicDepthwise(DynamicConvInteger(geometry, None, weight, scratch), constants, scratch)
+    return DynamicDepthwise(DynamicConvInteger(geometry, None, weight, workspace), constants, workspace)
 
 
 class DynamicDepthwise:
@@ -119,11 +119,11 @@ class DynamicDepthwise:
     Args:
         sums: the convolution in int32.
         constants: of the node.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
-    def __init__(self, sums: DynamicConvInteger, constants: QLinearConvConstants, scratch: Scratch) -> None:
-        self._sums, self._scratch = sums, scratch
+    def __init__(self, sums: DynamicConvInteger, constants: QLinearConvConstants, workspace: Workspace) -> None:
+        self._sums, self._workspace = sums, workspace
         self._scales = np.ascontiguousarray(np.broadcast_to(constants.scales, constants.weight_shape[:1]), _FLOAT)
         self._bias = None if constants.sum_bias is None else np.ascontiguousarray(constants.sum_bias, _INT32)
         self._x_zero_point, self._y_zero_point = constants.x_zero_point, float(constants.y_zero_point[0])
@@ -131,7 +131,7 @@ class DynamicDepthwise:
     def __call__(self, x: HostArray, out: HostArray) -> bool:
         """Write the output; False if no task computes it, or its channels are not last in memory."""
         target = np.moveaxis(out, 1, -1)
-        sums = self._scratch.array("depthwise sums", target.shape, _INT32)
+        sums = self._workspace.array("depthwise sums", target.shape, _INT32)
         zero_point = self._x_zero_point.astype(x.dtype)
         if not target.flags.c_contiguous or not self._sums(x, zero_point, np.moveaxis(sums, -1, 1)):
             return False

@@ -140,9 +140,9 @@ class _AccumulatingCall:
         self._first.run(*arrays)
         self._second.run(*arrays)
 
-    def fixed(self, *arrays: HostArray) -> Call:
+    def bind_arrays(self, *arrays: HostArray) -> Call:
         """The call on arrays that stay the same; it keeps them."""
-        first, second = self._first.fixed(*arrays), self._second.fixed(*arrays)
+        first, second = self._first.bind_arrays(*arrays), self._second.bind_arrays(*arrays)
 
         def call() -> None:
             first()
@@ -171,7 +171,7 @@ class _ShiftedCall:
         np.left_shift(out, LOW_BITS, out)
         np.add(out, low, out)
 
-    def fixed(self, *arrays: HostArray) -> Call:
+    def bind_arrays(self, *arrays: HostArray) -> Call:
         """The call on arrays that stay the same; it keeps them."""
         return functools.partial(self.run, *arrays)
 
@@ -232,7 +232,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
         if self._geometry.groups > 1:
             return None
         weight = functools.partial(_packable_weight, self._info)  # no method of this object, which keeps the convolution
-        return DequantizedConvolution(self._geometry, self._weight_shape, weight, epilogue, self.scratch)
+        return DequantizedConvolution(self._geometry, self._weight_shape, weight, epilogue, self.workspace)
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments."""
@@ -244,7 +244,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
             direct = self._dequantized(DequantizationEpilogue(np.ones(1, np.float32)))
             weight = functools.partial(_centered_weight, self._info)
-            self._dynamic = DynamicConvInteger(self._geometry, direct, weight, self.scratch)
+            self._dynamic = DynamicConvInteger(self._geometry, direct, weight, self.workspace)
         x, zero_point = inputs[X], inputs[X_ZERO_POINT] if len(inputs) > X_ZERO_POINT else None
         if not self._dynamic(x, np.zeros(1, x.dtype) if zero_point is None else zero_point.reshape(1), out):
             return False
@@ -274,7 +274,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
         ]
         layout = primitive.layout(Argument.WEIGHTS)
         constants = [(int(Argument.WEIGHTS), layout, self._weight_in(layout, part))]
-        return PrimitiveCall(primitive, arguments, constants, self.scratch)
+        return PrimitiveCall(primitive, arguments, constants, self.workspace)
 
     def _weight_in(self, layout: MemoryDescriptor, part: int) -> HostArray:
         packed = self._packed.get((layout, part))

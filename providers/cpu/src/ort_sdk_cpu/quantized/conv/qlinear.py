@@ -194,7 +194,7 @@ class QLinearConvKernel(ChannelsLastKernel):
 
             weight = functools.partial(_centered, inputs[W], self._prepared.weight_zero_points)
             is_usable = libraries.numba().is_usable
-            self._dynamic = (dynamic_depthwise(self._geometry, self._prepared, weight, self.scratch) if is_usable else None,)
+            self._dynamic = (dynamic_depthwise(self._geometry, self._prepared, weight, self.workspace) if is_usable else None,)
         if self._dynamic[0] is None or not self._dynamic[0](inputs[X], out):
             return False
         self._used = QuantizedConvAlgorithm.FLOAT32
@@ -211,7 +211,7 @@ class QLinearConvKernel(ChannelsLastKernel):
         if task is None or self.output_shape(inputs) is None or any(readable(array) is not array for array in (x, addend)):
             return None
         call = task.call(x, out, (addend, add))
-        return None if call is None else call.fixed(x, addend, out)
+        return None if call is None else call.bind_arrays(x, addend, out)
 
     def _task_for(self, weight: HostArray) -> DirectConvolution | None:
         if not self._task:
@@ -225,7 +225,7 @@ class QLinearConvKernel(ChannelsLastKernel):
             prepared = self._prepared
             zero_points = prepared.x_zero_point, prepared.y_zero_point
             constants = _centered(weight, prepared.weight_zero_points), prepared.scales, prepared.sum_bias
-            self._wide = WideConvolution(self._geometry, *constants, zero_points, self.scratch)
+            self._wide = WideConvolution(self._geometry, *constants, zero_points, self.workspace)
         return self._wide
 
     def _made_task(self, weight: HostArray) -> DirectConvolution | None:
@@ -245,7 +245,7 @@ class QLinearConvKernel(ChannelsLastKernel):
             scales=prepared.scales,
             bias=prepared.sum_bias,
             zero_points=zero_points,
-            scratch=self.scratch,
+            workspace=self.workspace,
         )
 
     def _plain(self, weight: HostArray) -> HostArray:
@@ -261,7 +261,7 @@ class QLinearConvKernel(ChannelsLastKernel):
             (argument, layout_of(array) or contiguous(array.shape, array.dtype), channels_last(array.shape, array.dtype))
             for argument, array in ((Argument.SRC, x), (Argument.DST, out))
         ]
-        return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.scratch)
+        return PrimitiveCall(primitive, arguments, self._constants(primitive, inputs[W]), self.workspace)
 
     def _constants(self, primitive: Primitive, weight: HostArray) -> list[tuple[int, AnyLayout, HostArray]]:
         prepared, layout = self._prepared, primitive.layout(Argument.WEIGHTS)

@@ -17,7 +17,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.onednn.library import is_loaded
 from ort_sdk_cpu.platform import libraries
-from ort_sdk_cpu.platform.cpu_features import has_matrix_unit, has_vnni
+from ort_sdk_cpu.platform.cpu_features import has_amx, has_vnni
 
 from .arguments.vnni import MODULE as VNNI_MODULE
 from .packing import PANEL
@@ -155,13 +155,13 @@ def select_qlinear_conv(problem: QLinearConvProblem) -> QuantizedConvAlgorithm:
 
 def _is_at_hand(problem: QLinearConvProblem) -> bool:
     """Whether the task costs little to have."""
-    from ort_sdk_cpu.jit.task import is_at_hand
+    from ort_sdk_cpu.jit.task_code import is_compiled
 
-    return is_at_hand(VNNI_MODULE, task_name(WITH_ZERO_POINTS if problem.is_wide else PLAIN, problem.x_dtype))
+    return is_compiled(VNNI_MODULE, task_name(WITH_ZERO_POINTS if problem.is_wide else PLAIN, problem.x_dtype))
 
 
 def _vectors_or_amx(problem: QLinearConvProblem, output_shape: Sequence[int]) -> QuantizedConvAlgorithm:
-    if not has_matrix_unit():
+    if not has_amx():
         return QuantizedConvAlgorithm.VNNI
     shapes = problem.x_shape, problem.weight_shape, output_shape
     return algorithm_of(tiling_for(problem.geometry, *shapes, is_channels_last=problem.is_channels_last))
@@ -243,7 +243,7 @@ def with_amx(tiling: Tiling) -> Tiling:
     """The same by AMX, where there is that and it is faster."""
     image, steps = tiling.image, tiling.window[2]
     work = 2 * math.prod((image.samples, *image.out_size, image.outputs, image.channels, *image.kernel))
-    if not has_matrix_unit() or work < LEAST_AMX_WORK:
+    if not has_amx() or work < LEAST_AMX_WORK:
         return tiling
     # No tile may reach beyond a line: the steps of a chunk divide those of a line.
     chunk = max(count for count in range(1, TILE_STEPS + 1) if steps % count == 0)

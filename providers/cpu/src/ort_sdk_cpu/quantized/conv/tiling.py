@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 AMX_WORKSPACE_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
-"""Working memory of a thread for AMX, as in ``compiled.amx``."""
+"""Workspace of a thread for AMX, as in ``compiled.amx``."""
 TILE_ROWS, TILE_STEPS = 16, 16
 """Of AMX: rows, and steps of four elements along K."""
 ONES_COLUMNS = 1, 16

@@ -11,12 +11,12 @@ import numpy as np
 
 from ort_sdk.api import HostArray, RuntimeException
 from ort_sdk_cpu.conv.geometry import ConvGeometry
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, channels_last, contiguous, empty_channels_last, layout_of
 from ort_sdk_cpu.kernel.onednn import PrimitiveCall
 from ort_sdk_cpu.kernel.task_writer import threads_for
-from ort_sdk_cpu.memory.workspace import Scratch
+from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.onednn.attributes import PrimitiveAttributes
 from ort_sdk_cpu.onednn.constants import Argument, zero_points_of
 from ort_sdk_cpu.onednn.execution import reordered
@@ -43,7 +43,7 @@ class WideConvolution:
         scales: of sums divided by that of Y: float32, (1,) or (M,).
         bias: added to sums: int32, (M,), or None.
         zero_points: of X and Y: int32, (1,) each.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class WideConvolution:
         scales: HostArray,
         bias: HostArray | None,
         zero_points: tuple[HostArray, HostArray],
-        scratch: Scratch,
+        workspace: Workspace,
     ) -> None:
         self._parts = list(_parts_of(weight))
-        self._geometry, self._scratch, self._zero_points = geometry, scratch, zero_points
+        self._geometry, self._workspace, self._zero_points = geometry, workspace, zero_points
         self._scales = np.ascontiguousarray(np.broadcast_to(scales, weight.shape[:1]), _FLOAT)
         self._bias = None if bias is None else np.ascontiguousarray(bias, _INT32)
 
@@ -71,7 +71,7 @@ class WideConvolution:
         zero_point = float(self._zero_points[1][0])
         arguments = Requantize(0, 0, self._scales, self._bias, rows, channels, zero_point, *limits(out))
         finish = TaskCall(LINEAR, "requantize", arguments, threads_for(out.size))
-        return _WideCall([each for each in passes if each is not None], finish, self, self._scratch)
+        return _WideCall([each for each in passes if each is not None], finish, self, self._workspace)
 
     def _pass(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> PrimitiveCall | None:
         primitive = self._primitive(index, x, out_shape)
@@ -90,7 +90,7 @@ class WideConvolution:
         constants: list[tuple[int, AnyLayout, HostArray]] = [(int(Argument.WEIGHTS), layout, packed)]
         if self._zero_points[0].any():
             constants.append((zero_points_of(Argument.SRC), contiguous((1,), _INT32), self._zero_points[0]))
-        return PrimitiveCall(primitive, ends, constants, self._scratch)
+        return PrimitiveCall(primitive, ends, constants, self._workspace)
 
     def _primitive(self, index: int, x: HostArray, out_shape: tuple[int, ...]) -> Primitive | None:
         geometry, shape = self._geometry, self._parts[index].shape
@@ -127,24 +127,24 @@ class _WideCall:
         passes: of X, into sums with channels last.
         finish: the task of requantization, but for sums and output.
         kept: what holds the task's constants.
-        scratch: working memory.
+        workspace: the workspace.
     """
 
-    def __init__(self, passes: Sequence[PrimitiveCall], finish: TaskCall, kept: Any, scratch: Scratch) -> None:
-        self._passes, self._finish, self._kept, self._scratch = passes, finish, kept, scratch
+    def __init__(self, passes: Sequence[PrimitiveCall], finish: TaskCall, kept: Any, workspace: Workspace) -> None:
+        self._passes, self._finish, self._kept, self._workspace = passes, finish, kept, workspace
 
     def run(self, *arrays: HostArray) -> None:
         """Compute; the arrays, X and the output, are not kept."""
         x, out = arrays
         shape = (out.shape[0], *out.shape[2:], out.shape[1])
-        sums = np.moveaxis(self._scratch.array("wide sums", shape, _INT32), -1, 1)
+        sums = np.moveaxis(self._workspace.array("wide sums", shape, _INT32), -1, 1)
         for each in self._passes:
             each.run(x, sums)
         self._finish.point(Requantize.sums, sums)
         self._finish.point(Requantize.out, out)
         self._finish.run()
 
-    def fixed(self, *arrays: HostArray) -> Callable[[], Any]:
+    def bind_arrays(self, *arrays: HostArray) -> Callable[[], Any]:
         """The call on arrays that stay the same; it keeps them."""
         x, out = arrays
         if math.prod(out.shape) * _INT32.itemsize > OWN_BYTES:
@@ -152,4 +152,4 @@ class _WideCall:
         sums = empty_channels_last(out.shape, _INT32)
         self._finish.point(Requantize.sums, sums)
         self._finish.point(Requantize.out, out)
-        return in_turn([*(each.fixed(x, sums) for each in self._passes), self._finish.kept(self, sums, out)])
+        return in_sequence([*(each.bind_arrays(x, sums) for each in self._passes), self._finish.bound_call(self, sums, out)])

@@ -14,10 +14,10 @@ from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.elementwise.arguments.cast import MODULE as CAST
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.kernel.layouts.any_layout import FixedSlot
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall
-from ort_sdk_cpu.memory.workspace import scratch_of
+from ort_sdk_cpu.memory.workspace import workspace_of
 from ort_sdk_cpu.quantized.conv.centered_weight import CenteredWeight
 from ort_sdk_cpu.quantized.conv.dequantized import DequantizationEpilogue, DequantizedConvolution
 from ort_sdk_cpu.quantized.dynamic import RangeQuantization
@@ -84,7 +84,7 @@ class IntegerMatMulKernel(OpKernel):
         self._input_rule = getattr(kernel, "input_rule", None)
         self.deterministic, self.shape_inputs = kernel.deterministic, kernel.shape_inputs
         self._k, self._columns = info.constants[1].shape
-        self._scratch = scratch_of(info)
+        self._workspace = workspace_of(info)
         self._adds_bias = info.has_input(self.bias) and info.constant_input(self.bias) is None
         self._calls = threading.local()
 
@@ -102,7 +102,7 @@ class IntegerMatMulKernel(OpKernel):
         shape = (self._columns, rows.stop - rows.start, 1, 1)
         # No method of this object, which is to hold the convolution.
         weight = functools.partial(_weight, self._info, self.b_zero_point, rows)
-        return DequantizedConvolution(ConvGeometry.of(self._info), shape, weight, self.epilogue(), self._scratch)
+        return DequantizedConvolution(ConvGeometry.of(self._info), shape, weight, self.epilogue(), self._workspace)
 
     def epilogue(self) -> DequantizationEpilogue:
         """What follows the sums of the convolution."""
@@ -160,15 +160,15 @@ class IntegerMatMulKernel(OpKernel):
             return None
         operand = self.operand(arrays, np.empty(a.size, _UINT8))
         made = self._made(operand, output.array)
-        gemm = made.gemm.fixed(*_images(operand, output.array))
+        gemm = made.gemm.bind_arrays(*_images(operand, output.array))
         if made.quantization is None:
             return gemm
-        return in_turn([made.quantization.fixed(a, operand.codes, operand.scale, operand.zero_point), gemm])
+        return in_sequence([made.quantization.bind_arrays(a, operand.codes, operand.scale, operand.zero_point), gemm])
 
     def _write(self, inputs: Sequence[Any], out: HostArray) -> None:
         """Compute into an output that is contiguous."""
         a = np.ascontiguousarray(inputs[0])
-        codes = self._scratch.array("quantized", (a.size,), _UINT8) if self.quantizes else None
+        codes = self._workspace.array("quantized", (a.size,), _UINT8) if self.quantizes else None
         operand = self.operand([a, *inputs[1:]], codes)
         made = self._call_for(operand, out)
         if made.quantization is not None:
@@ -279,7 +279,7 @@ class _IntegerKernel(IntegerMatMulKernel):
         return [(rows, self.gemm_with(rows)) for rows in found]
 
     def _put(self, inputs: Sequence[Any], out: HostArray) -> None:
-        sums = self._scratch.array("sums", out.shape, _FLOAT)
+        sums = self._workspace.array("sums", out.shape, _FLOAT)
         if self._is_exact:
             self._write(inputs, sums)
             np.copyto(out, sums, casting="unsafe")
@@ -303,4 +303,4 @@ class _IntegerKernel(IntegerMatMulKernel):
         from ort_sdk_cpu.jit.task import TaskCall
 
         convert = TaskCall(CAST, "f32_to_i32", Cast(sums, out, out.size))
-        return in_turn([gemm, convert.kept(sums, out)])
+        return in_sequence([gemm, convert.bound_call(sums, out)])

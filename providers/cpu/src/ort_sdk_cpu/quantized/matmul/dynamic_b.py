@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo
-from ort_sdk_cpu.jit.native_call import in_turn
+from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.jit.task import TaskCall
-from ort_sdk_cpu.kernel.bound import MakeWriter, Writer
 from ort_sdk_cpu.kernel.selecting import SelectingMaker
 from ort_sdk_cpu.kernel.task_writer import threads_for
+from ort_sdk_cpu.kernel.writer import MakeWriter, Writer
 from ort_sdk_cpu.quantized.arguments.linear import MODULE as LINEAR
 from ort_sdk_cpu.quantized.arguments.linear import Requantize
 from ort_sdk_cpu.quantized.parameters import BYTES, limits, parameters_of, sign_bit
@@ -67,14 +67,14 @@ class _Gemm:
         self._aim(a, b, zero_points, out)
         self._call.run()
 
-    def fixed(
+    def bind_arrays(
         self, a: HostArray, b: HostArray, zero_points: Sequence[HostArray | None], out: HostArray
     ) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if A is copied first."""
         if self._padded is not None:
             return None
         self._aim(a, b, zero_points, out)
-        return self._call.kept(self, a, b, *zero_points, out)
+        return self._call.bound_call(self, a, b, *zero_points, out)
 
 
 def _neutral(dtype: np.dtype[Any]) -> int:
@@ -120,19 +120,19 @@ class _Writer:
             call.point(Requantize.out, arrays[-1])
             call.run()
 
-    def fixed(self, *arrays: Any) -> Callable[[], Any] | None:
+    def bind_arrays(self, *arrays: Any) -> Callable[[], Any] | None:
         """The call on arrays that stay the same; None if one is not contiguous."""
         a, b, *zero_points = self._read(arrays)
         if not _are_contiguous((a, b, *zero_points, arrays[-1])):
             return None
         if self._requantization is None:
-            return self._gemm.fixed(a, b, zero_points, arrays[-1])
+            return self._gemm.bind_arrays(a, b, zero_points, arrays[-1])
         call, sums, kept = self._requantization
-        gemm = self._gemm.fixed(a, b, zero_points, sums)
+        gemm = self._gemm.bind_arrays(a, b, zero_points, sums)
         if gemm is None:
             return None
         call.point(Requantize.out, arrays[-1])
-        return in_turn([gemm, call.kept(sums, kept, arrays[-1])])
+        return in_sequence([gemm, call.bound_call(sums, kept, arrays[-1])])
 
 
 def matmul_integer_writer(info: KernelInfo, otherwise: Writer) -> MakeWriter:

@@ -96,7 +96,7 @@ class QGemmKernel(OpKernel):
         if all(slot.is_fixed for slot in (*inputs, output)) and inputs[A].array.flags.c_contiguous:
             arrays = [slot.array for slot in inputs]
             is_known = self._is_known(arrays[A])
-            found = self._conv.fixed(self._images(arrays), _image(output.array)) if is_known else None
+            found = self._conv.bind_arrays(self._images(arrays), _image(output.array)) if is_known else None
             return found or other
 
         def call() -> None:

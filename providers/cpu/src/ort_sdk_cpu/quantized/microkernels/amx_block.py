@@ -152,7 +152,7 @@ def _emit_asked(builder: Any, prefetch: Any, count: Any) -> Any:
 
     # Into the second cache: the first one holds x and the panel that is being multiplied.
     def ask(_index: Any, values: list[Any]) -> list[Any]:
-        emit_prefetch(builder, values[0], is_second=True)
+        emit_prefetch(builder, values[0], into_l2=True)
         return [builder.add(values[0], constant(_LINE_BYTES))]
 
     is_wanted = builder.icmp_signed(">", count, constant(0))

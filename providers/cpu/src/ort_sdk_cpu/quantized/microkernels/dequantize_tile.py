@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_switch
 from ort_sdk_cpu.simd.memory import emit_load, splat
 from ort_sdk_cpu.simd.vector_types import F32, I8, I32, VF32, VI32, operation
 
@@ -86,9 +86,9 @@ def _tile(
         epilogue = emit_epilogue(builder, columns, dequantization, has_zero_points=given.ones is not None)
         for row, values in enumerate(sums):
             found = emit_dequantized(builder, values, epilogue)
-            emit_store_columns(builder, moved(builder, out[0], row, out[1]), found, out[2])
+            emit_store_columns(builder, advance(builder, out[0], row, out[1]), found, out[2])
 
-    emit_choice(builder, rows, range(1, most_rows + 1), emit)
+    emit_switch(builder, rows, range(1, most_rows + 1), emit)
 
 
 def dequantize_tile_of(*, is_int8: bool) -> Any:

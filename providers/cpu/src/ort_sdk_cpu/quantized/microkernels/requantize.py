@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.simd.bytes import I8X64, emit_load_bytes_first, emit_store_part
-from ort_sdk_cpu.simd.ir_builder import constant, moved
+from ort_sdk_cpu.simd.int8 import I8X64, emit_load_bytes_masked, emit_store_prefix
+from ort_sdk_cpu.simd.ir_builder import advance, constant
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, I8, I32, LANES, VF32, VI32, call
 
@@ -104,7 +104,7 @@ def emit_write(builder: Any, rows: list[list[Any]], target: Target) -> None:
         missing = [ir.Constant(VI32, None)] * (AT_ONCE - len(rounded))
         narrow = _with_sign(builder, _narrowed(builder, [*rounded, *missing], zero), target.sign)
         found += [_in_column_order(builder, narrow, index * vectors, vectors) for index in range(len(group))]
-    addresses = [moved(builder, target.out, row, target.row) for row in range(len(found))]
+    addresses = [advance(builder, target.out, row, target.row) for row in range(len(found))]
     # All panels but the last are whole: their stores need no mask.
     with builder.if_else(builder.icmp_signed(">=", target.left, constant(vectors * LANES))) as (whole, part):
         with whole:
@@ -112,7 +112,7 @@ def emit_write(builder: Any, rows: list[list[Any]], target: Target) -> None:
                 emit_store(builder, address, value)
         with part:
             for address, value in zip(addresses, found, strict=True):
-                emit_store_part(builder, address, value, target.left)
+                emit_store_prefix(builder, address, value, target.left)
 
 
 def _in_column_order(builder: Any, narrow: Any, first: int, vectors: int) -> Any:
@@ -201,7 +201,7 @@ def emit_added(
     """LLVM code of rows of sums, requantized with another tensor added, whose rows are as far apart as results."""
     vectors, found = len(scales), []
     for row, values in enumerate(rows):
-        narrow = _emit_narrow(builder, moved(builder, addend.address, row, target.row), target.left, vectors)
+        narrow = _emit_narrow(builder, advance(builder, addend.address, row, target.row), target.left, vectors)
         others = _widened(builder, _with_sign(builder, narrow, addend.sign), vectors)
         found.append(_added(builder, _scaled(builder, values, scales), others, scalars))
     return found
@@ -217,7 +217,7 @@ def _emit_narrow(builder: Any, address: Any, left: Any, vectors: int) -> Any:
             loaded = builder.shuffle_vector(bytes_, ir.Constant(bytes_.type, None), lanes)
             after_whole = builder.block
         with part:
-            masked = emit_load_bytes_first(builder, address, left)
+            masked = emit_load_bytes_masked(builder, address, left)
             after_part = builder.block
     found = builder.phi(I8X64)
     found.add_incoming(loaded, after_whole)

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import types
 
-from ort_sdk_cpu.simd.ir_builder import constant, emit_if, emit_loop, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_if, emit_loop
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, operation
 
@@ -83,7 +83,7 @@ def requantize_zero_points_rows_of(vectors: int) -> Any:
             totals: address of the sum of the first row's elements in every lane of a vector, which the other rows' follow.
         """
         scales = _emit_scales(builder, columns, vectors)
-        zeros = emit_columns(builder, moved(builder, columns, 2, constant(_VECTOR_BYTES * vectors)), VI32, vectors)
+        zeros = emit_columns(builder, advance(builder, columns, 2, constant(_VECTOR_BYTES * vectors)), VI32, vectors)
 
         def write(count: int, address: Any, offset: Any, columns_left: Any) -> None:
             target = Target(zero_point, out_sign, builder.add(out, offset), out_row, columns_left)
@@ -151,14 +151,14 @@ def requantize_add_rows_of(vectors: int) -> Any:
 
 
 def _emit_scales(builder: Any, columns: Any, vectors: int) -> list[Any]:
-    return emit_columns(builder, moved(builder, columns, 1, constant(_VECTOR_BYTES * vectors)), VF32, vectors)
+    return emit_columns(builder, advance(builder, columns, 1, constant(_VECTOR_BYTES * vectors)), VF32, vectors)
 
 
 def _emit_rows(builder: Any, sums: Any, count: int, vectors: int) -> list[list[Any]]:
     """LLVM code of a load of some rows."""
     # Rows of a panel follow each other without gaps: they were stored by tiles as wide as the panel.
     row_bytes = constant(_VECTOR_BYTES * vectors)
-    return [emit_columns(builder, moved(builder, sums, row, row_bytes), VI32, vectors) for row in range(count)]
+    return [emit_columns(builder, advance(builder, sums, row, row_bytes), VI32, vectors) for row in range(count)]
 
 
 def _emit_each(

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_switch
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, operation
 
 from .requantize import Addend, Target, emit_added, emit_addition, emit_requantized, emit_write
@@ -79,13 +79,13 @@ def _requantize(builder: Any, rows: Any, most: tuple[int, int], given: Operands,
         # Bias and x's zero point are in what sums begin with: no additions for them.
         sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32, vectors))
         # Scales are loaded behind the loop along K, which needs all registers.
-        scales = emit_columns(builder, moved(builder, columns, 1, behind), VF32, vectors)
+        scales = emit_columns(builder, advance(builder, columns, 1, behind), VF32, vectors)
         if given.ones is not None:
-            zeros = emit_columns(builder, moved(builder, columns, 2, behind), VI32, vectors)
+            zeros = emit_columns(builder, advance(builder, columns, 2, behind), VI32, vectors)
             sums = [emit_subtract_zero_points(builder, values, zeros) for values in sums]
         emit_write(builder, [emit_requantized(builder, row, scales) for row in sums], target)
 
-    emit_choice(builder, rows, range(1, most_of_rows + 1), emit)
+    emit_switch(builder, rows, range(1, most_of_rows + 1), emit)
 
 
 def requantize_zero_points_tile_of(vectors: int, *, is_int8: bool) -> Any:
@@ -205,9 +205,9 @@ def _requantize_add(builder: Any, size: tuple[Any, int], given: Operands, column
 
     def emit(case: int) -> None:
         sums = emit_sums(builder, given._replace(rows=case), emit_columns(builder, columns, VI32, vectors))
-        scales = emit_columns(builder, moved(builder, columns, 1, constant(_VECTOR_BYTES * vectors)), VF32, vectors)
+        scales = emit_columns(builder, advance(builder, columns, 1, constant(_VECTOR_BYTES * vectors)), VF32, vectors)
         # Fused, so that the convolution's own result is neither written nor read again.
         found = emit_added(builder, sums, scales, addend, emit_addition(builder, addend), target)
         emit_write(builder, found, target)
 
-    emit_choice(builder, rows, range(1, most_rows(vectors) + 1), emit)
+    emit_switch(builder, rows, range(1, most_rows(vectors) + 1), emit)

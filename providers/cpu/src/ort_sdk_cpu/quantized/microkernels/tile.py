@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.simd.int8_dot import emit_products
-from ort_sdk_cpu.simd.ir_builder import constant, emit_loop, emit_prefetch, moved, opaque
-from ort_sdk_cpu.simd.memory import emit_load, emit_store, emit_store_first, splat
+from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_loop, emit_prefetch, opaque
+from ort_sdk_cpu.simd.memory import emit_load, emit_store, emit_store_masked, splat
 from ort_sdk_cpu.simd.vector_types import I32, LANES, VF32, VI32
 
 __all__ = [
@@ -81,12 +81,12 @@ class Operands(NamedTuple):
 
 def emit_columns(builder: Any, address: Any, llvm: Any, vectors: int = _VECTORS) -> list[Any]:
     """LLVM code of a load of one number for each column."""
-    return [emit_load(builder, moved(builder, address, vector, constant(_VECTOR_BYTES)), llvm) for vector in range(vectors)]
+    return [emit_load(builder, advance(builder, address, vector, constant(_VECTOR_BYTES)), llvm) for vector in range(vectors)]
 
 
 def emit_store_columns(builder: Any, address: Any, values: list[Any], left: Any) -> None:
     """LLVM code of a store of four vectors of 32-bit elements, of which ``left`` columns are there."""
-    addresses = [moved(builder, address, vector, constant(_VECTOR_BYTES)) for vector in range(_VECTORS)]
+    addresses = [advance(builder, address, vector, constant(_VECTOR_BYTES)) for vector in range(_VECTORS)]
     with builder.if_else(builder.icmp_signed(">=", left, constant(PANEL))) as (whole, part):
         with whole:
             for target, value in zip(addresses, values, strict=True):
@@ -94,13 +94,13 @@ def emit_store_columns(builder: Any, address: Any, values: list[Any], left: Any)
         with part:
             for vector, (target, value) in enumerate(zip(addresses, values, strict=True)):
                 count = builder.sub(left, constant(vector * LANES))
-                emit_store_first(builder, target, value, count, "v16f32" if value.type == VF32 else "v16i32")
+                emit_store_masked(builder, target, value, count, "v16f32" if value.type == VF32 else "v16i32")
 
 
 def emit_sums(builder: Any, given: Operands, start: list[Any]) -> list[list[Any]]:
     """LLVM code of sums of products: for each row, vectors of int32, beginning with ``start``, and its sum if there are ones."""
     signs = None if given.sign is None else splat(builder, builder.trunc(given.sign, I32))
-    lines = [moved(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER)]
+    lines = [advance(builder, given.x, row, given.x_row) for row in range(0, given.rows, _ROWS_OF_POINTER)]
     begin = [*start, ir.Constant(VI32, None)] if given.ones is not None else start
     weighted, count = [constant(0) if given.ones is None else given.ones, given.w, given.prefetch], len(lines)
     pointers = len(weighted)
@@ -116,12 +116,12 @@ def emit_sums(builder: Any, given: Operands, start: list[Any]) -> list[list[Any]
             weights.append(splat(builder, emit_load(builder, ones, I32)))
         found: list[Any] = []
         for row in range(given.rows):
-            address = moved(builder, x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
+            address = advance(builder, x[row // _ROWS_OF_POINTER], row % _ROWS_OF_POINTER, given.x_row)
             value = splat(builder, emit_load(builder, address, I32))
             if signs is not None:
                 value = builder.xor(value, signs)
             for weight in weights:
-                found.append(emit_products(builder, sums[len(found)], value, weight))
+                found.append(emit_dot_u8_i8(builder, sums[len(found)], value, weight))
         step_bytes = constant(_VECTOR_BYTES * len(start))
         moved_on = [builder.add(ones, constant(4)), builder.add(w, step_bytes), builder.add(prefetch, given.prefetch_step)]
         return [*moved_on, *(builder.add(pointer, constant(4)) for pointer in x), *found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = ["MODULE", "Reduce"]
@@ -55,8 +55,8 @@ class Reduce(TaskArguments):
             *(self.x_reduced_stride_0, FLOAT if self.is_of_rows else self.x_reduced_stride_1),
         ]
         out_strides = (self.out_stride_0, self.out_stride_1, self.out_stride_2 if self.is_of_rows else FLOAT)
-        yield reaches(self.x, (*kept, *reduced), strides, FLOAT)
-        yield reaches(self.out, kept, out_strides, FLOAT, is_written=True)
+        yield accesses(self.x, (*kept, *reduced), strides, FLOAT)
+        yield accesses(self.out, kept, out_strides, FLOAT, is_written=True)
 
 
 class ReduceRows(Reduce, module=MODULE, tasks=("max_rows", "prod_rows", "sum_rows", "sum_square_rows")):

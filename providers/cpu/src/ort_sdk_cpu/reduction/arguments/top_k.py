@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, INT64
 
 __all__ = ["MODULE", "TopK"]
@@ -37,4 +37,4 @@ class TopK(TaskArguments, module=MODULE, tasks=("top_k",)):
         yield writes(self.values, found * FLOAT, may_be_none=True)
         yield writes(self.indices, found * INT64, may_be_none=True)
         used = self.k * INT64 + (self.size * FLOAT if self.inner > 1 else 0)
-        yield works(self.workspace, (threads - 1) * self.workspace_bytes + used)
+        yield uses_workspace(self.workspace, (threads - 1) * self.workspace_bytes + used)

@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.reduction.arguments.arg_max import ArgMax
 from ort_sdk_cpu.simd.arithmetic import maximum_or_nan, multiply, splat_f32, splat_i32, zero_i32
 from ort_sdk_cpu.simd.memory import emit_store, load_f32, read_f32, write_i64
@@ -31,7 +31,7 @@ def _store_i64(builder: Any, address: Any, indices: Any) -> None:
     emit_store(builder, address, builder.sext(indices, ir.VectorType(ir.IntType(64), LANES)))
 
 
-@inner
+@inline
 def _find_one(x: int, stride: int, count: int, factor: float, out: int) -> None:
     best, index = read_f32(x) * factor, 0
     for other in range(1, count):
@@ -41,7 +41,7 @@ def _find_one(x: int, stride: int, count: int, factor: float, out: int) -> None:
     write_i64(out, index)
 
 
-@inner
+@inline
 def _find_16(x: int, stride: int, count: int, factor: float, out: int) -> None:
     # ArgMin is ArgMax of the opposites, so that one task does for both. Indices are int32, in the lanes of their values.
     factors = splat_f32(factor)

@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.reduction.arguments.reduce import Reduce
 from ort_sdk_cpu.simd.arithmetic import add, divide, maximum_or_nan, multiply, splat_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, read_f32, store_f32, store_f32_first, write_f32
-from ort_sdk_cpu.simd.remainder import load_f32_first_or
+from ort_sdk_cpu.simd.memory import (
+    load_f32,
+    load_f32_masked,
+    load_f32_masked_or,
+    read_f32,
+    store_f32,
+    store_f32_masked,
+    write_f32,
+)
 from ort_sdk_cpu.simd.shuffles import even_lanes, odd_lanes
 
 __all__ = [
@@ -36,22 +43,22 @@ _BLOCK = 1 << 12
 each lane adds 64 in a block, and 244 blocks."""
 
 
-@inner
+@inline
 def _plain(value: Any, _factor: Any) -> Any:
     return value
 
 
-@inner
+@inline
 def _scaled(value: Any, factor: Any) -> Any:
     return multiply(value, factor)
 
 
-@inner
+@inline
 def _square(value: Any, _factor: Any) -> Any:
     return multiply(value, value)
 
 
-@inner
+@inline
 def _all_lanes(combine: Any, value: Any) -> Any:
     """The lanes combined, in every lane."""
     # Pairs of neighbours, four times: any function combines so, where LLVM has reductions of a few only.
@@ -60,7 +67,7 @@ def _all_lanes(combine: Any, value: Any) -> Any:
     return value
 
 
-@inner
+@inline
 def _addresses(args: Reduce, unit: int, last: int) -> tuple[int, int]:
     """Where the elements of a result begin in x, and the result; ``last`` is how many of the last axis that is kept there are."""
     first, second, third = unit // last // args.kept_1, unit // last % args.kept_1, unit % last
@@ -69,20 +76,20 @@ def _addresses(args: Reduce, unit: int, last: int) -> tuple[int, int]:
     return args.x + x, args.out + out
 
 
-@inner
+@inline
 def _finish(args: Reduce, out: int, count: int) -> None:
     """Results divided, and their roots, in place."""
     # A mean divides, and does not multiply by a reciprocal: that would be rounded twice.
     divisor = splat_f32(args.divisor)
     for offset in range(0, count * 4, 64):
         left = count - offset // 4
-        store_f32_first(out + offset, divide(load_f32_first(out + offset, left), divisor), left)
+        store_f32_masked(out + offset, divide(load_f32_masked(out + offset, left), divisor), left)
     if args.has_root:
         for offset in range(0, count * 4, 4):
             write_f32(out + offset, np.sqrt(read_f32(out + offset)))
 
 
-@inner
+@inline
 def _row(combine: Any, prepare: Any, identity: float, x: int, count: int, factor: Any) -> Any:
     """Contiguous elements combined by lanes."""
     # Lanes behind the last element are such that they change nothing once they are multiplied.
@@ -96,11 +103,11 @@ def _row(combine: Any, prepare: Any, identity: float, x: int, count: int, factor
         c = combine(prepare(load_f32(x + offset + 128), factor), c)
         d = combine(prepare(load_f32(x + offset + 192), factor), d)
     for offset in range(whole, count * 4, 64):
-        a = combine(prepare(load_f32_first_or(x + offset, count - offset // 4, neutral), factor), a)
+        a = combine(prepare(load_f32_masked_or(x + offset, count - offset // 4, neutral), factor), a)
     return combine(combine(a, b), combine(c, d))
 
 
-@inner
+@inline
 def _rows(combine: Any, prepare: Any, identity: float, args: Reduce, thread: int, threads: int) -> None:
     last, outer, count, stride = args.kept_2, args.reduced_0, args.reduced_1, args.x_reduced_stride_0
     units, factor = args.kept_0 * args.kept_1 * last, splat_f32(args.factor)
@@ -111,11 +118,11 @@ def _rows(combine: Any, prepare: Any, identity: float, args: Reduce, thread: int
             for start in range(0, count, _BLOCK):
                 block = min(_BLOCK, count - start)
                 total = combine(_row(combine, prepare, identity, x + index * stride + start * 4, block, factor), total)
-        store_f32_first(out, _all_lanes(combine, total), 1)
+        store_f32_masked(out, _all_lanes(combine, total), 1)
         _finish(args, out, 1)
 
 
-@inner
+@inline
 def _column(combine: Any, prepare: Any, identity: float, args: Reduce, x: int, left: int) -> Any:
     """Up to sixteen columns; every other row goes to another accumulator."""
     # Two accumulators for even and odd rows, as ``_four_columns`` has for each column.
@@ -127,16 +134,16 @@ def _column(combine: Any, prepare: Any, identity: float, args: Reduce, x: int, l
             stop = min(start + _BLOCK, rows)
             row = x + index * args.x_reduced_stride_0 + start * stride
             for _ in range((stop - start) // 2):
-                a = combine(prepare(load_f32_first(row, left), factor), a)
-                b = combine(prepare(load_f32_first(row + stride, left), factor), b)
+                a = combine(prepare(load_f32_masked(row, left), factor), a)
+                b = combine(prepare(load_f32_masked(row + stride, left), factor), b)
                 row += 2 * stride
             if (stop - start) % 2:
-                a = combine(prepare(load_f32_first(row, left), factor), a)
+                a = combine(prepare(load_f32_masked(row, left), factor), a)
             total = combine(combine(a, b), total)
     return total
 
 
-@inner
+@inline
 def _four_columns(combine: Any, prepare: Any, identity: float, args: Reduce, x: int, out: int) -> None:
     """Sixty-four columns, in the order of ``_column``, so that a column's sum does not depend on its neighbours' number."""
     # Four cache lines of a row are read before the next row is: with one each, every line would be a page apart from the one
@@ -165,7 +172,7 @@ def _four_columns(combine: Any, prepare: Any, identity: float, args: Reduce, x: 
             store_f32(out + 192, combine(combine(d, h), load_f32(out + 192)))
 
 
-@inner
+@inline
 def _columns(combine: Any, prepare: Any, identity: float, args: Reduce, thread: int, threads: int) -> None:
     # Groups of 64 columns are the unit that threads share: of a matrix with few columns, the first axes are shared instead.
     width = args.kept_2
@@ -180,7 +187,7 @@ def _columns(combine: Any, prepare: Any, identity: float, args: Reduce, thread: 
         else:
             for column in range(0, left, 16):
                 total = _column(combine, prepare, identity, args, x + column * 4, left - column)
-                store_f32_first(out + column * 4, total, left - column)
+                store_f32_masked(out + column * 4, total, left - column)
         _finish(args, out, left)
 
 

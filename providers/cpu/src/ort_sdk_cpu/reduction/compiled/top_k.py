@@ -11,13 +11,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.reduction.arguments.top_k import TopK
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32
-from ort_sdk_cpu.simd.heap import rise, sink
+from ort_sdk_cpu.simd.heap import sift_down, sift_up, sort_key, trailing_zeros
 from ort_sdk_cpu.simd.memory import load_f32, read_f32, read_i64, write_f32, write_i64
-from ort_sdk_cpu.simd.sort_keys import lowest_bit, order_of
 from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
 
 __all__ = ["top_k"]
@@ -34,26 +33,26 @@ def _not_below(builder: Any, x: Any, y: Any) -> Any:
     return builder.zext(builder.bitcast(found, ir.IntType(LANES)), _I64)
 
 
-@inner
+@inline
 def _key(value: Any, index: int) -> int:
     """Larger for what comes before."""
     # Value and index in one integer make one comparison of two: of equal values, that at the lower index comes first, as ONNX
     # says. Floats are mapped to integers that compare as they do, NaN above all.
-    order: int = order_of(value)
+    order: int = sort_key(value)
     return (order << 32) | (_INDEX - index)
 
 
-@inner
+@inline
 def _value_of(x: int, key: int) -> Any:
     return read_f32(x + (_INDEX - (key & _INDEX)) * 4)
 
 
-@inner
+@inline
 def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
     """Fill the heap with the keys of the ``count`` largest products with the sign."""
     # The first k are all among the best so far; from then on one comparison decides for 16 elements, mostly that none is.
     for index in range(count):
-        rise(heap, index, _key(sign * read_f32(x + index * 4), index))
+        sift_up(heap, index, _key(sign * read_f32(x + index * 4), index))
     signs, index = splat_f32(sign), count
     while index < size:
         least = read_i64(heap)
@@ -62,14 +61,14 @@ def _select(x: int, size: int, count: int, sign: Any, heap: int) -> None:
             if not bits:
                 index += 16
                 continue
-            index += lowest_bit(bits)
+            index += trailing_zeros(bits)
         key = _key(sign * read_f32(x + index * 4), index)
         if key > least:
-            sink(heap, count, 0, key)
+            sift_down(heap, count, 0, key)
         index += 1
 
 
-@inner
+@inline
 def _write(x: int, count: int, heap: int, values: int, indices: int, stride: int) -> None:
     """The heap's elements in descending order; the heap is empty then."""
     for left in range(count - 1, -1, -1):
@@ -79,7 +78,7 @@ def _write(x: int, count: int, heap: int, values: int, indices: int, stride: int
         if indices:
             write_i64(indices + left * stride * 8, _INDEX - (key & _INDEX))
         if left:
-            sink(heap, left, 0, read_i64(heap + left * 8))
+            sift_down(heap, left, 0, read_i64(heap + left * 8))
 
 
 @task

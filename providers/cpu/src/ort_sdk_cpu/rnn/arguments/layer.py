@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reaches, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, reads_if_given, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, VECTOR, round_up
 
 __all__ = ["MODULE", "THREAD_BYTES", "FloatLayer", "Gru", "GruResetFirst", "Layer", "Lstm", "Rnn"]
 
@@ -72,19 +72,19 @@ class Layer(TaskArguments):
         return self.batch * self.hidden * FLOAT
 
     def _panels(self) -> int:
-        return whole(self.hidden) // LANES
+        return round_up(self.hidden) // LANES
 
     def _sequence(self, threads: int, *, writes_gates: bool) -> Extents:
         """What tasks of all weights touch but for weights and cells."""
         state, vector = self._state_bytes(), self.gate_count * self.hidden * FLOAT
-        yield reaches(self.gates, (self.steps,), (self.gates_stride,), self.gate_count * state, is_written=writes_gates)
+        yield accesses(self.gates, (self.steps,), (self.gates_stride,), self.gate_count * state, is_written=writes_gates)
         yield reads(self.first_state, state)
-        yield reaches(self.states, (self.steps,), (self.states_stride,), state, is_written=True)
+        yield accesses(self.states, (self.steps,), (self.states_stride,), state, is_written=True)
         yield reads(self.input_bias, vector)
         yield reads(self.recurrent_bias, vector)
         yield writes(self.last_state, state, may_be_none=True)
-        yield works(self.workspace, threads * THREAD_BYTES)
-        yield given(self.lengths, self.batch * FLOAT)
+        yield uses_workspace(self.workspace, threads * THREAD_BYTES)
+        yield reads_if_given(self.lengths, self.batch * FLOAT)
 
     def _cells(self) -> Extents:
         yield reads(self.first_cells, self._state_bytes())
@@ -112,7 +112,7 @@ class FloatLayer(Layer):
         if self.x.is_given:
             yield reads(self.x, self.steps * self.batch * self.inputs * FLOAT)
             yield reads(self.input_weights, self.gate_count * self.hidden * self.inputs * FLOAT)
-        yield given(self.activations, (self.activation_count - 1) * _ACTIVATION + _LAST_ACTIVATION)
+        yield reads_if_given(self.activations, (self.activation_count - 1) * _ACTIVATION + _LAST_ACTIVATION)
 
 
 class Lstm(FloatLayer, module=MODULE, tasks=("lstm", "lstm_team")):
@@ -125,7 +125,7 @@ class Lstm(FloatLayer, module=MODULE, tasks=("lstm", "lstm_team")):
         """What is read and written."""
         yield from super().extents(threads=threads)
         yield from self._cells()
-        yield given(self.peepholes, 3 * self.hidden * FLOAT)
+        yield reads_if_given(self.peepholes, 3 * self.hidden * FLOAT)
 
 
 class Gru(FloatLayer, module=MODULE, tasks=("gru", "gru_team")):
@@ -144,7 +144,7 @@ class GruResetFirst(FloatLayer, module=MODULE, tasks=("gru_reset_first", "gru_re
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         yield from super().extents(threads=threads)
-        yield works(self.resets, 2 * self._state_bytes())
+        yield uses_workspace(self.resets, 2 * self._state_bytes())
 
 
 class Rnn(FloatLayer, module=MODULE, tasks=("rnn", "rnn_team", "rnn_relu", "rnn_relu_team")):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer
-from ort_sdk_cpu.jit.extents.declaration import Extents, reads, works
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, uses_workspace
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, LANES, round_up
 
 from .layer import Layer
 
@@ -41,13 +41,15 @@ class QuantizedLstm(Layer, module=MODULE, tasks=("lstm_quantized", "lstm_quantiz
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
         panels, panel_row = self._panels(), LANES * self.gate_count
-        yield reads(self.recurrent_weights, panels * whole(self.hidden, _K_STEP) * panel_row)
-        yield reads(self.input_weights, panels * whole(self.inputs, _K_STEP) * panel_row)
+        yield reads(self.recurrent_weights, panels * round_up(self.hidden, _K_STEP) * panel_row)
+        yield reads(self.input_weights, panels * round_up(self.inputs, _K_STEP) * panel_row)
         yield from self._cells()
         yield reads(self.x, self.steps * self.batch * self.inputs * FLOAT)
         yield reads(self.recurrent_columns, panels * COLUMNS_BYTES)
         yield reads(self.input_columns, panels * COLUMNS_BYTES)
-        yield works(self.quantized_inputs, (self.steps * self.batch - 1) * self.input_row + whole(self.inputs, _K_STEP))
+        yield uses_workspace(
+            self.quantized_inputs, (self.steps * self.batch - 1) * self.input_row + round_up(self.inputs, _K_STEP)
+        )
         states = (threads - 1) * self.thread_state_bytes + (self.batch - 1) * self.state_row
-        yield works(self.quantized_states, states + whole(self.hidden, _K_STEP))
+        yield uses_workspace(self.quantized_states, states + round_up(self.hidden, _K_STEP))
         yield from self._sequence(threads, writes_gates=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.rnn.arguments.layer import FloatLayer, Layer
 from ort_sdk_cpu.simd.arithmetic import (
     add,
@@ -21,7 +21,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
 )
 from ort_sdk_cpu.simd.math import sigmoid, tanh
-from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_first, read_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import broadcast_f32, load_f32, load_f32_masked, read_f32, store_f32, store_f32_masked
 
 __all__ = [
     "GRU",
@@ -47,14 +47,14 @@ _IDENTITY, _SIGMOID = 0, 1
 _ACTIVATION_BYTES = 32
 
 
-@inner
+@inline
 def _begin_sum(gates: int, bias: int, recurrent_bias: int, offset: int, left: int, target: int) -> None:
     """What a sum begins with: the input's product, and both biases."""
-    biases = add(load_f32_first(bias + offset, left), load_f32_first(recurrent_bias + offset, left))
-    store_f32(target, add(load_f32_first(gates + offset, left), biases))
+    biases = add(load_f32_masked(bias + offset, left), load_f32_masked(recurrent_bias + offset, left))
+    store_f32(target, add(load_f32_masked(gates + offset, left), biases))
 
 
-@inner
+@inline
 def begin_sums(kind: int, args: Layer, gates: int, offset: int, left: int, target: int) -> None:
     """What the sums of 16 units of a sample begin with."""
     bias, recurrent_bias, row = args.input_bias, args.recurrent_bias, args.hidden * 4
@@ -67,16 +67,16 @@ def begin_sums(kind: int, args: Layer, gates: int, offset: int, left: int, targe
         _begin_sum(gates, bias, recurrent_bias, offset + 3 * row, left, target + 192)
     elif kind == GRU:
         # The reset gate multiplies what comes of the state alone.
-        store_f32(target + 128, load_f32_first(recurrent_bias + offset + 2 * row, left))
+        store_f32(target + 128, load_f32_masked(recurrent_bias + offset + 2 * row, left))
 
 
-@inner
+@inline
 def begin_candidate(args: Layer, gates: int, offset: int, left: int, target: int) -> None:
     """What the sum of the candidate of a GRU that resets first begins with."""
     _begin_sum(gates, args.input_bias, args.recurrent_bias, offset + 2 * args.hidden * 4, left, target)
 
 
-@inner
+@inline
 def _activated(x: Any, activation: int) -> Any:
     """A described activation: bounds and a line, a function of that, and a factor and bounds of the result.
 
@@ -94,22 +94,22 @@ def _activated(x: Any, activation: int) -> Any:
     return minimum(broadcast_f32(activation + 24), maximum(broadcast_f32(activation + 20), value))
 
 
-@inner
+@inline
 def _activate(sums: int, activation: int) -> None:
     store_f32(sums, _activated(load_f32(sums), activation))
 
 
-@inner
+@inline
 def _add_peephole(sums: int, peephole: int, cells: Any, left: int) -> None:
     """Add what a gate sees of the cells (Gers & Schmidhuber 2000)."""
-    store_f32(sums, fused_multiply_add(load_f32_first(peephole, left), cells, load_f32(sums)))
+    store_f32(sums, fused_multiply_add(load_f32_masked(peephole, left), cells, load_f32(sums)))
 
 
-@inner
+@inline
 def general_lstm_unit(args: FloatLayer, sums: int, before: int, cell: int, after: int, unit: int, left: int) -> None:
     """As ``lstm_unit``, with described activations, and with peepholes; the output gate sees the new cells."""
     activations, peepholes, row = args.activations, args.peepholes, args.hidden * 4
-    old = load_f32_first(before, left)
+    old = load_f32_masked(before, left)
     if peepholes:
         _add_peephole(sums, peepholes + unit, old, left)
         _add_peephole(sums + 128, peepholes + 2 * row + unit, old, left)
@@ -118,25 +118,25 @@ def general_lstm_unit(args: FloatLayer, sums: int, before: int, cell: int, after
         if gate != 1:
             _activate(sums + gate * 64, activations + gate // 3 * _ACTIVATION_BYTES)
     state = fused_multiply_add(load_f32(sums), load_f32(sums + 192), multiply(load_f32(sums + 128), old))
-    store_f32_first(cell, state, left)
+    store_f32_masked(cell, state, left)
     if peepholes:
         _add_peephole(sums + 64, peepholes + row + unit, state, left)
     _activate(sums + 64, activations)
-    store_f32_first(after, multiply(load_f32(sums + 64), _activated(state, activations + 2 * _ACTIVATION_BYTES)), left)
+    store_f32_masked(after, multiply(load_f32(sums + 64), _activated(state, activations + 2 * _ACTIVATION_BYTES)), left)
 
 
-@inner
+@inline
 def lstm_unit(sums: int, before: int, cell: int, after: int, left: int) -> None:
     """The new cells and hidden states of 16 units of a sample, from the sums of its gates."""
     entry, output, forget = sigmoid(load_f32(sums)), sigmoid(load_f32(sums + 64)), sigmoid(load_f32(sums + 128))
     # State and gates stay in registers from the sums to the hidden state.
-    kept = multiply(forget, load_f32_first(before, left))
+    kept = multiply(forget, load_f32_masked(before, left))
     state = fused_multiply_add(entry, tanh(load_f32(sums + 192)), kept)
-    store_f32_first(cell, state, left)
-    store_f32_first(after, multiply(output, tanh(state)), left)
+    store_f32_masked(cell, state, left)
+    store_f32_masked(after, multiply(output, tanh(state)), left)
 
 
-@inner
+@inline
 def _gate(activations: int, sums: int) -> None:
     """A gate of GRU, in the place of its sum."""
     if activations:
@@ -145,44 +145,44 @@ def _gate(activations: int, sums: int) -> None:
         store_f32(sums, sigmoid(load_f32(sums)))
 
 
-@inner
+@inline
 def candidate_of(activations: int, x: Any) -> Any:
     """A GRU's new hidden states before the update gate."""
     return _activated(x, activations + _ACTIVATION_BYTES) if activations else tanh(x)
 
 
-@inner
+@inline
 def gru_unit(activations: int, sums: int, gates: int, bias: int, before: int, after: int, left: int) -> None:
     """The new hidden states of a GRU that resets after the product: the input's product is no part of the candidate's sum."""
-    own = add(load_f32_first(gates, left), load_f32_first(bias, left))
+    own = add(load_f32_masked(gates, left), load_f32_masked(bias, left))
     _gate(activations, sums)
     _gate(activations, sums + 64)
     candidate = fused_multiply_add(load_f32(sums + 64), load_f32(sums + 128), own)
     blend(load_f32(sums), candidate_of(activations, candidate), before, after, left)
 
 
-@inner
+@inline
 def blend(update: Any, candidate: Any, before: int, after: int, left: int) -> None:
     """The new hidden states: z h + (1 - z) h', where z is the update gate and h' the candidate."""
     # z (h - h') + h' is one multiplication less than z h + (1 - z) h'.
-    change = subtract(load_f32_first(before, left), candidate)
-    store_f32_first(after, fused_multiply_add(update, change, candidate), left)
+    change = subtract(load_f32_masked(before, left), candidate)
+    store_f32_masked(after, fused_multiply_add(update, change, candidate), left)
 
 
-@inner
+@inline
 def reset_unit(activations: int, sums: int, before: int, update: int, reset: int, left: int) -> None:
     """Keep the update gate, and the hidden state times the reset gate."""
     _gate(activations, sums)
     _gate(activations, sums + 64)
-    store_f32_first(update, load_f32(sums), left)
-    store_f32_first(reset, multiply(load_f32(sums + 64), load_f32_first(before, left)), left)
+    store_f32_masked(update, load_f32(sums), left)
+    store_f32_masked(reset, multiply(load_f32(sums + 64), load_f32_masked(before, left)), left)
 
 
-@inner
+@inline
 def rnn_unit(kind: int, activations: int, sums: int, after: int, left: int) -> None:
     """The new hidden states of a simple recurrence."""
     total = load_f32(sums)
     if activations:
-        store_f32_first(after, _activated(total, activations), left)
+        store_f32_masked(after, _activated(total, activations), left)
     else:
-        store_f32_first(after, maximum_or_nan(total, zero_f32()) if kind == RNN_RELU else tanh(total), left)
+        store_f32_masked(after, maximum_or_nan(total, zero_f32()) if kind == RNN_RELU else tanh(total), left)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.rnn.arguments.layer import THREAD_BYTES, FloatLayer, Gru, GruResetFirst, Lstm, Rnn
 from ort_sdk_cpu.rnn.microkernels.gates import UNIT_ROWS
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, prefetch
 
 from .cells import (
     GRU,
@@ -59,19 +59,19 @@ _PREFETCHED_LINES = 8
 """Cache lines at the beginning of a panel."""
 
 
-@inner
+@inline
 def _gates(kind: int) -> int:
     """Gates of a unit."""
     return 4 if kind == LSTM else 1 if kind >= RNN else 3
 
 
-@inner
+@inline
 def _gates_together(kind: int) -> int:
     """Gates whose sums one pass over a panel gives: all, but for the candidate of a GRU that resets first."""
     return 2 if kind == GRU_RESET_FIRST else _gates(kind)
 
 
-@inner
+@inline
 def _gates_of_input(args: FloatLayer, count: int, start: int, stop: int) -> None:
     """Products of inputs with their weights, for a thread's units of all steps."""
     x, weights, inputs = args.x, args.input_weights, args.inputs
@@ -86,7 +86,7 @@ def _gates_of_input(args: FloatLayer, count: int, start: int, stop: int) -> None
         dots_of_rows(rows, start, stop, inputs, x, out, steps * batch, count * size * 4)
 
 
-@inner
+@inline
 def _panel(kind: int, panel_at: Any, accumulate: Any, args: FloatLayer, step: int, unit: int, stop: int, sums: int) -> None:
     """A step of 16 units of all samples; a GRU that resets first stops before the candidate."""
     size, batch, row = args.hidden, args.batch, args.hidden * 4
@@ -121,7 +121,7 @@ def _panel(kind: int, panel_at: Any, accumulate: Any, args: FloatLayer, step: in
                 reset_unit(activations, found, source + offset, kept, kept + batch * row, left)
 
 
-@inner
+@inline
 def _candidate_panel(panel_at: Any, accumulate: Any, args: FloatLayer, step: int, unit: int, stop: int, sums: int) -> None:
     """The rest of a step of a GRU that resets first."""
     size, batch, row = args.hidden, args.batch, args.hidden * 4
@@ -142,10 +142,10 @@ def _candidate_panel(panel_at: Any, accumulate: Any, args: FloatLayer, step: int
                 carry_state(GRU_RESET_FIRST, 0, 0, source + offset, after + offset, left)
                 continue
             candidate = candidate_of(activations, load_f32(sums + index * 64))
-            blend(load_f32_first(updates + offset, left), candidate, source + offset, after + offset, left)
+            blend(load_f32_masked(updates + offset, left), candidate, source + offset, after + offset, left)
 
 
-@inner
+@inline
 def _prefetch_unit(kind: int, panel_at: Any, args: FloatLayer, step: int, unit: int) -> None:
     """What 16 units begin with: the inputs' products of the first sample, and the first lines of their panel."""
     row, count = args.hidden * 4, _gates_together(kind)
@@ -158,7 +158,7 @@ def _prefetch_unit(kind: int, panel_at: Any, args: FloatLayer, step: int, unit: 
         prefetch(panel + line * 64)
 
 
-@inner
+@inline
 def _step(
     kind: int, panel_at: Any, accumulate: Any, sync: Any, args: FloatLayer, step: int, start: int, stop: int, sums: int
 ) -> None:
@@ -180,7 +180,7 @@ def _step(
             _candidate_panel(panel_at, accumulate, args, step, unit, stop, sums)
 
 
-@inner
+@inline
 def layer(kind: int, panel_at: Any, accumulate: Any, sync: Any, args: FloatLayer, thread: int, threads: int) -> None:
     """All steps, for a thread's units.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.rnn.arguments.layer_int24 import GruInt24, GruResetFirstInt24, LstmInt24
 
 from .cells import GRU, GRU_RESET_FIRST, LSTM

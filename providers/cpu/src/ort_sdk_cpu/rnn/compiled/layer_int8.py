@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.quantized.compiled.dynamic import quantize, range_of, scale_and_zero_point
 from ort_sdk_cpu.rnn.arguments.layer import THREAD_BYTES
 from ort_sdk_cpu.rnn.arguments.layer_int8 import COLUMNS_BYTES, GATES, QuantizedLstm
 from ort_sdk_cpu.rnn.microkernels.gates import UNIT_ROWS
 from ort_sdk_cpu.rnn.microkernels.gates_int8 import add_four_scaled_sums
 from ort_sdk_cpu.simd.arithmetic import reduce_max, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, store_f32, store_f32_masked
 
 from .cells import LSTM, begin_sums, lstm_unit
 from .steps import carry_state, clear_behind, copy_last, is_within, no_barrier, team_barrier, unit_range
@@ -24,27 +24,27 @@ from .steps import carry_state, clear_behind, copy_last, is_within, no_barrier, 
 __all__ = ["lstm_quantized", "lstm_quantized_team"]
 
 
-@inner
+@inline
 def _parameters(x: int, count: int) -> Any:
     """(scale, zero point) of an array's range."""
     low, high = range_of(x, count)
     return scale_and_zero_point(low, high)
 
 
-@inner
+@inline
 def _quantize_rows(x: int, out: int, out_row: int, first: int, stop: int, size: int, scale: Any, zero_point: Any) -> None:
     """Rows from ``first`` to ``stop``, ``out_row`` bytes apart."""
     for row in range(first, stop):
         quantize(x + row * size * 4, out + row * out_row, size, scale, zero_point)
 
 
-@inner
+@inline
 def _panel_bytes(size: int) -> int:
     """Bytes of a panel of 16 units, four gates, and ``size`` elements of K."""
     return (size + 3) // 4 * GATES * 64
 
 
-@inner
+@inline
 def _gates_of_input(sync: Any, args: QuantizedLstm, thread: int, threads: int, start: int, stop: int, sums: int) -> None:
     """Products of inputs with their weights, for a thread's units of all steps; all threads quantize some rows each."""
     x, size, hidden, rows = args.x, args.inputs, args.hidden, args.steps * args.batch
@@ -68,10 +68,10 @@ def _gates_of_input(sync: Any, args: QuantizedLstm, thread: int, threads: int, s
             for index in range(count):
                 for gate in range(GATES):
                     target = gates + (first + index) * width + (gate * hidden + unit) * 4
-                    store_f32_first(target, load_f32(sums + (index * GATES + gate) * 64), stop - unit)
+                    store_f32_masked(target, load_f32(sums + (index * GATES + gate) * 64), stop - unit)
 
 
-@inner
+@inline
 def _panel(args: QuantizedLstm, step: int, unit: int, stop: int, sums: int, states: int, zero: int, scale: Any) -> None:
     """A step of 16 units of all samples."""
     size, batch, row = args.hidden, args.batch, args.hidden * 4
@@ -97,7 +97,7 @@ def _panel(args: QuantizedLstm, step: int, unit: int, stop: int, sums: int, stat
                 carry_state(LSTM, old + offset, args.cells + offset, source + offset, after + offset, left)
 
 
-@inner
+@inline
 def _layer(sync: Any, args: QuantizedLstm, thread: int, threads: int) -> None:
     """All steps, for a thread's units."""
     size, batch = args.hidden, args.batch

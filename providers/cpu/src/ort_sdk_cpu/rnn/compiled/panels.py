@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.rnn.microkernels.gates import add_four_sums, add_one_sum, add_three_sums, add_two_sums
 from ort_sdk_cpu.rnn.microkernels.gates_int24 import (
     add_four_int24_sums,
@@ -17,19 +17,19 @@ _SUMMED = 64
 """Products whose sum is added as one: the rounding error of a sum grows with its longest chain of additions (Higham 1993)."""
 
 
-@inner
+@inline
 def wide_panel(panels: int, count: int, size: int, unit: int) -> int:
     """Address of the panel of float32, for ``count`` gates and ``size`` states, whose first unit this is."""
     return panels + unit * count * size * 4
 
 
-@inner
+@inline
 def int24_panel(panels: int, count: int, size: int, unit: int) -> int:
     """The same of fixed-point weights."""
     return panels + unit // 16 * count * (64 + size * 48)
 
 
-@inner
+@inline
 def add_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
     """Add the products of some states with a panel of ``count`` gates to their sums."""
     # Sums of 64 products in registers, added to the sums in memory: see ``_SUMMED``.
@@ -46,7 +46,7 @@ def add_products(count: int, rows: int, panel: int, x: int, size: int, target: i
             add_one_sum(rows, weights, value, size * 4, k, target)
 
 
-@inner
+@inline
 def add_int24_products(count: int, rows: int, panel: int, x: int, size: int, target: int) -> None:
     """The same of a panel of fixed-point weights; ``size`` is a multiple of four."""
     for start in range(0, size, _SUMMED):

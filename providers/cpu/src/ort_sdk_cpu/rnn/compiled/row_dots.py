@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import fused_multiply_add, reduce_add, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, prefetch, write_f32
 
 __all__ = ["dots_of_rows"]
 
 
-@inner
+@inline
 def _four_dots(rows: int, stride: int, ahead: int, x: int, size: int, sums: int, sums_stride: int) -> None:
     """Dot products of a vector with four rows, ``stride`` bytes apart; rows ``ahead`` bytes on are prefetched.
 
@@ -29,18 +29,18 @@ def _four_dots(rows: int, stride: int, ahead: int, x: int, size: int, sums: int,
         d = fused_multiply_add(load_f32(row + 3 * stride), value, d)
     left = size % 16
     if left:
-        value, row = load_f32_first(x + whole, left), rows + whole
-        a = fused_multiply_add(load_f32_first(row, left), value, a)
-        b = fused_multiply_add(load_f32_first(row + stride, left), value, b)
-        c = fused_multiply_add(load_f32_first(row + 2 * stride, left), value, c)
-        d = fused_multiply_add(load_f32_first(row + 3 * stride, left), value, d)
+        value, row = load_f32_masked(x + whole, left), rows + whole
+        a = fused_multiply_add(load_f32_masked(row, left), value, a)
+        b = fused_multiply_add(load_f32_masked(row + stride, left), value, b)
+        c = fused_multiply_add(load_f32_masked(row + 2 * stride, left), value, c)
+        d = fused_multiply_add(load_f32_masked(row + 3 * stride, left), value, d)
     write_f32(sums, reduce_add(a))
     write_f32(sums + sums_stride, reduce_add(b))
     write_f32(sums + 2 * sums_stride, reduce_add(c))
     write_f32(sums + 3 * sums_stride, reduce_add(d))
 
 
-@inner
+@inline
 def dots_of_rows(rows: int, start: int, stop: int, size: int, x: int, sums: int, vectors: int, sums_stride: int) -> None:
     """Dot products of vectors with the rows of a gate from start to stop. The last four rows overlap with those before them."""
     stride = size * 4

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.rnn.arguments.layer import Layer
 from ort_sdk_cpu.simd.arithmetic import reduce_add_i32, zero_f32
-from ort_sdk_cpu.simd.barrier import barrier
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32_first, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32_masked, load_i32_masked, store_f32_masked
+from ort_sdk_cpu.simd.synchronization import barrier
 
 from .cells import LSTM
 
 __all__ = ["carry_state", "clear_behind", "copy_last", "is_within", "no_barrier", "team_barrier", "unit_range"]
 
 
-@inner
+@inline
 def _length(args: Layer, sample: int) -> Any:
     """Steps of a sample."""
-    return reduce_add_i32(load_i32_first(args.lengths + sample * 4, 1))
+    return reduce_add_i32(load_i32_masked(args.lengths + sample * 4, 1))
 
 
-@inner
+@inline
 def is_within(args: Layer, step: int, sample: int) -> Any:
     """Whether a step belongs to a sample's sequence."""
     if args.lengths == 0:
@@ -31,15 +31,15 @@ def is_within(args: Layer, step: int, sample: int) -> Any:
     return time < _length(args, sample)
 
 
-@inner
+@inline
 def carry_state(kind: int, old: int, cell: int, before: int, after: int, left: int) -> None:
     """The state of a sample whose sequence a step does not belong to stays."""
-    store_f32_first(after, load_f32_first(before, left), left)
+    store_f32_masked(after, load_f32_masked(before, left), left)
     if kind == LSTM:
-        store_f32_first(cell, load_f32_first(old, left), left)
+        store_f32_masked(cell, load_f32_masked(old, left), left)
 
 
-@inner
+@inline
 def unit_range(size: int, thread: int, threads: int) -> Any:
     """First and end of a thread's hidden units: whole vectors but for the last thread."""
     # Whole vectors: no two threads write to a cache line of a state.
@@ -47,18 +47,18 @@ def unit_range(size: int, thread: int, threads: int) -> Any:
     return vectors * thread // threads * 16, min(size, vectors * (thread + 1) // threads * 16)
 
 
-@inner
+@inline
 def no_barrier() -> None:
     """For tasks of one thread: it has nobody to wait for."""
 
 
-@inner
+@inline
 def team_barrier() -> None:
     """For tasks of a team: a step needs the states of all units, which all threads have made in the step before."""
     barrier()
 
 
-@inner
+@inline
 def copy_last(args: Layer, start: int, stop: int) -> None:
     """The last hidden states, where they are wanted."""
     steps, size, last = args.steps, args.hidden, args.last_state
@@ -66,17 +66,17 @@ def copy_last(args: Layer, start: int, stop: int) -> None:
     for sample in range(args.batch):
         for unit in range(start, stop, 16):
             offset = (sample * size + unit) * 4
-            store_f32_first(last + offset, load_f32_first(source + offset, stop - unit), stop - unit)
+            store_f32_masked(last + offset, load_f32_masked(source + offset, stop - unit), stop - unit)
 
 
-@inner
+@inline
 def _clear(row: int, start: int, stop: int) -> None:
     """Make units of a sample 0."""
     for unit in range(start, stop, 16):
-        store_f32_first(row + unit * 4, zero_f32(), stop - unit)
+        store_f32_masked(row + unit * 4, zero_f32(), stop - unit)
 
 
-@inner
+@inline
 def clear_behind(kind: int, args: Layer, start: int, stop: int) -> None:
     """Zeros for the results of steps that do not belong to a sequence, and for the states of empty sequences."""
     row, last = args.hidden * 4, args.last_state

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_if, emit_loop, emit_multiply_add, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_fma, emit_if, emit_loop, emit_switch
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, VF32, operation
 
@@ -83,11 +83,11 @@ class Panel:
             # Chains take turns by elements of K, and are added up at the end.
             first = k % self.chains * self._rows * self._vectors
             for row in range(self._rows):
-                address = moved(builder, builder.add(x, constant(k * _FLOAT_BYTES)), row, self._x_row)
+                address = advance(builder, builder.add(x, constant(k * _FLOAT_BYTES)), row, self._x_row)
                 # The element is broadcast by the load: it takes no shuffle.
                 value = splat(builder, emit_load(builder, address, F32))
                 for index, vector in enumerate(vectors, first + row * self._vectors):
-                    sums[index] = emit_multiply_add(builder, value, vector, sums[index])
+                    sums[index] = emit_fma(builder, value, vector, sums[index])
         return [self.after(builder, panel, count_k), builder.add(x, constant(count_k * _FLOAT_BYTES)), *sums]
 
     def loop(self, builder: Any, values: list[Any], count: Any, count_k: int) -> list[Any]:
@@ -124,7 +124,7 @@ class Panel:
 def _sums(name: str, vectors: int) -> Any:
     def add_sums(builder: Any, rows: Any, panel: Any, x: Any, x_row: Any, count: Any, target: Any) -> None:
         add = lambda case: Panel(vectors, case, x_row).add_products(builder, panel, x, count, target)  # noqa: E731
-        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), add)
+        emit_switch(builder, rows, range(1, UNIT_ROWS + 1), add)
 
     add_sums.__name__ = name
     return operation(types.none, *[types.intp] * 6)(add_sums)

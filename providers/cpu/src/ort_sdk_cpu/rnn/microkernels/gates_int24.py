@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.ir_builder import emit_choice
+from ort_sdk_cpu.simd.ir_builder import emit_switch
 from ort_sdk_cpu.simd.memory import emit_load
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, operation
 
@@ -72,7 +72,7 @@ class _Int24Panel(Panel):
 def _sums(name: str, vectors: int) -> Any:
     def add_sums(builder: Any, rows: Any, panel: Any, scales: Any, x: Any, x_row: Any, count: Any, target: Any) -> None:
         add = lambda case: _Int24Panel(vectors, case, x_row, scales).add_products(builder, panel, x, count, target)  # noqa: E731
-        emit_choice(builder, rows, range(1, UNIT_ROWS + 1), add)
+        emit_switch(builder, rows, range(1, UNIT_ROWS + 1), add)
 
     add_sums.__name__ = name
     return operation(types.none, *[types.intp] * 7)(add_sums)

@@ -11,8 +11,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.int8_dot import emit_products
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, emit_loop, moved
+from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_loop, emit_switch
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import I32, VF32, VI32, operation
 
@@ -37,9 +37,9 @@ def _sums(builder: Any, rows: int, panel: Any, x: Any, x_row: Any, k_groups: Any
         vectors = [emit_load(builder, _at(builder, weights, index), VI32) for index in range(_SUMS)]
         found: list[Any] = []
         for row in range(rows):
-            value = splat(builder, emit_load(builder, moved(builder, address, row, x_row), I32))
+            value = splat(builder, emit_load(builder, advance(builder, address, row, x_row), I32))
             for vector in vectors:
-                found.append(emit_products(builder, sums[len(found)], value, vector))
+                found.append(emit_dot_u8_i8(builder, sums[len(found)], value, vector))
         return [_at(builder, weights, _SUMS), builder.add(address, constant(_WORD_BYTES)), *found]
 
     return emit_loop(builder, [panel, x, *[ir.Constant(VI32, None)] * (rows * _SUMS)], k_groups, iterate)[2:]
@@ -65,4 +65,4 @@ def add_four_scaled_sums(
             scaled = builder.fmul(builder.sitofp(builder.sub(total, less), VF32), factors)
             emit_store(builder, address, builder.fadd(scaled, emit_load(builder, address, VF32)))
 
-    emit_choice(builder, rows, range(1, UNIT_ROWS + 1), emit)
+    emit_switch(builder, rows, range(1, UNIT_ROWS + 1), emit)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reaches, reads, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, require_at_most, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, round_up
 
 from .gemv_nk_i32 import LIMBS, LINES
 from .matmul_nbits import BITS, STRIP_BYTES, WORKSPACE_START, spans_of
@@ -64,9 +64,9 @@ class Activations(TaskArguments):
         """Bytes of each row, scales and sums that are written."""
         rows, stride = self.rows, self.x_stride if row_stride is None else row_stride
         yield reads(self.x, rows * self.k * FLOAT)
-        yield reaches(self.target, (rows if row_bytes else 0,), (stride,), row_bytes, is_written=True)
-        yield reaches(self.scales, (rows if scales else 0,), (self.block_stride,), scales * FLOAT, is_written=True)
-        yield reaches(self.sums, (rows if sums else 0,), (self.block_stride,), sums * FLOAT, is_written=True)
+        yield accesses(self.target, (rows if row_bytes else 0,), (stride,), row_bytes, is_written=True)
+        yield accesses(self.scales, (rows if scales else 0,), (self.block_stride,), scales * FLOAT, is_written=True)
+        yield accesses(self.sums, (rows if sums else 0,), (self.block_stride,), sums * FLOAT, is_written=True)
 
 
 class _QuantizeBlocks(Activations, module=MODULE, tasks=("quantize_blocks",)):
@@ -86,7 +86,7 @@ class _DeinterleaveFloat32(Activations, module=MODULE, tasks=("deinterleave_f32"
     def extents(self, *, threads: int) -> Extents:
         """Rows of float32 and sums; in place of scales there is workspace, ``WORKSPACE_START`` bytes of each thread."""
         yield from self.made(self.padded * FLOAT, 0, self.blocks + 1)
-        yield works(self.scales, (threads - 1) * WORKSPACE_START + DEINTERLEAVE_BYTES)
+        yield uses_workspace(self.scales, (threads - 1) * WORKSPACE_START + DEINTERLEAVE_BYTES)
 
 
 class _BlockSums(Activations, module=MODULE, tasks=("block_sums",)):
@@ -112,10 +112,10 @@ class _Bfloat16Tiles(Activations):
 
     def extents(self) -> Extents:
         """Tiles of 16 rows and 32 steps along K, of each term."""
-        steps = -(-whole(self.k, self.block_size) // _TILE_STEPS)
+        steps = -(-round_up(self.k, self.block_size) // _TILE_STEPS)
         sizes = (-(-self.rows // _TILE_ROWS), min(self.rows, _TILE_ROWS), steps * self.terms)
         yield reads(self.x, self.rows * self.k * FLOAT)
-        yield reaches(self.target, sizes, (self.x_stride, VECTOR, _TILE_BYTES), VECTOR, is_written=True)
+        yield accesses(self.target, sizes, (self.x_stride, VECTOR, _TILE_BYTES), VECTOR, is_written=True)
 
 
 class _SplitBfloat16(_Bfloat16Tiles):
@@ -125,10 +125,10 @@ class _SplitBfloat16(_Bfloat16Tiles):
 class _PackRows(Activations, module=MODULE, tasks=("pack_rows_f32",)):
     def extents(self) -> Extents:
         """Tiles [K, planes], and workspace behind each."""
-        at_most("rows of a tile", self.planes, _TILE_ROWS)
+        require_at_most("rows of a tile", self.planes, _TILE_ROWS)
         each = self.k * self.planes * FLOAT + VECTOR + _TILE_BYTES
         yield reads(self.x, self.rows * self.k * FLOAT)
-        yield reaches(self.target, (-(-self.rows // self.planes),), (self.x_stride,), each, is_written=True)
+        yield accesses(self.target, (-(-self.rows // self.planes),), (self.x_stride,), each, is_written=True)
 
 
 for _bits in BITS:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reaches, works
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, require_at_most, uses_workspace
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, round_up
 
 from .matmul_nbits import STRIP_BYTES, WORKSPACE_START, MatMulNBits
 
@@ -38,23 +38,23 @@ class GemmPanels(MatMulNBits):
 
     def _weight_extents(self) -> Extents:
         if not self.is_kn:
-            yield reaches(self.codes, (self.n,), (self.codes_stride,), self.blocks * self.lanes * 4)
-            yield reaches(self.scales, (self.n,), (self.scales_stride,), self.blocks * FLOAT)
+            yield accesses(self.codes, (self.n,), (self.codes_stride,), self.blocks * self.lanes * 4)
+            yield accesses(self.scales, (self.n,), (self.scales_stride,), self.blocks * FLOAT)
             yield from self.nk_zero_points()
             return
         row = -(-self.n * self.bits // 8)
-        at_most("bytes less than those of a strip", STRIP_BYTES - row, 0)
-        yield reaches(self.codes, (self.k,), (self.codes_stride,), row)
-        yield reaches(self.scales, (self.blocks,), (self.scales_stride,), self.n * FLOAT)
+        require_at_most("bytes less than those of a strip", STRIP_BYTES - row, 0)
+        yield accesses(self.codes, (self.k,), (self.codes_stride,), row)
+        yield accesses(self.scales, (self.blocks,), (self.scales_stride,), self.n * FLOAT)
         if self.zero_points_kind:
-            yield reaches(self.zero_points, (self.blocks,), (self.zero_points_stride,), row)
+            yield accesses(self.zero_points, (self.blocks,), (self.zero_points_stride,), row)
 
     def extents(self) -> Extents:
         """What is read, written and used as workspace."""
-        at_most("rows of sums", whole(min(self.m, self.mc), self.tile_rows), self.mc)
+        require_at_most("rows of sums", round_up(min(self.m, self.mc), self.tile_rows), self.mc)
         yield from self._weight_extents()
         yield from self.results(self.k_parts, self.n)
         yield from self.activation_extents()
         vectors = self.pairs * PANEL_VECTORS_BYTES
         used = WORKSPACE_START + self.group * self.mc * vectors + 2 * self.chunk * vectors + self.panel_bytes
-        yield works(self.workspace, (self.jobs - 1) * self.workspace_stride + used)
+        yield uses_workspace(self.workspace, (self.jobs - 1) * self.workspace_stride + used)

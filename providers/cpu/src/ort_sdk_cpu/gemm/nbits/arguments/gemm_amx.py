@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses
 
 from .gemm import GemmPanels
 from .matmul_nbits import declare_tasks
@@ -30,7 +30,7 @@ class GemmNKBfloat16(GemmPanels):
     def activation_extents(self) -> Extents:
         """Tiles."""
         tiles = self.blocks * (self.block_size // _TILE_STEPS) * self.terms
-        yield reaches(self.x, (-(-self.m // _TILE_ROWS),), (self.x_stride,), tiles * _TILE_BYTES)
+        yield accesses(self.x, (-(-self.m // _TILE_ROWS),), (self.x_stride,), tiles * _TILE_BYTES)
 
 
 class GemmKNBfloat16(GemmNKBfloat16):

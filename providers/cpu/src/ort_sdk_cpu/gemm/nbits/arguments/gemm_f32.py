@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 
 from .gemm import PANEL_VECTORS_BYTES, GemmPanels
@@ -28,7 +28,7 @@ class GemmNKFloat32(GemmPanels):
     def activation_extents(self) -> Extents:
         """Packed rows."""
         yield reads(self.table, VECTOR)
-        yield reaches(self.x, (-(-self.m // PACKED_ROWS),), (self.x_stride,), self.k * PACKED_ROWS * FLOAT)
+        yield accesses(self.x, (-(-self.m // PACKED_ROWS),), (self.x_stride,), self.k * PACKED_ROWS * FLOAT)
 
 
 class GemmKNFloat32(GemmNKFloat32):

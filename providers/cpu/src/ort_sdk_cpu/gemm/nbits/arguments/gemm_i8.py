@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches
-from ort_sdk_cpu.jit.extents.sizes import whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses
+from ort_sdk_cpu.jit.extents.sizes import round_up
 
 from .gemm import PANEL_VECTORS_BYTES, GemmPanels
 from .matmul_nbits import STRIP_BYTES, declare_tasks, spans_of
@@ -23,7 +23,7 @@ class GemmNKInt8(GemmPanels):
     @property
     def panel_bytes(self) -> int:
         """Codes of a chunk as bytes, four along K to a lane."""
-        return whole(self.chunk * self.lanes) * PANEL_VECTORS_BYTES * self.planes
+        return round_up(self.chunk * self.lanes) * PANEL_VECTORS_BYTES * self.planes
 
     @property
     def x_planes(self) -> int:
@@ -32,8 +32,8 @@ class GemmNKInt8(GemmPanels):
 
     def activation_extents(self) -> Extents:
         """Blocks of int8, each with its scale and sum."""
-        rows, planes = whole(self.m, self.tile_rows), self.x_planes
-        yield reaches(self.x, (rows,), (self.x_stride,), spans_of(self.k, self.block_size, planes) * STRIP_BYTES * planes)
+        rows, planes = round_up(self.m, self.tile_rows), self.x_planes
+        yield accesses(self.x, (rows,), (self.x_stride,), spans_of(self.k, self.block_size, planes) * STRIP_BYTES * planes)
         yield self.per_block(self.x_scales, rows)
         yield self.per_block(self.x_sums, rows)
 

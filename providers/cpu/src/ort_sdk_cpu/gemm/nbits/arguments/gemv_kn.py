@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reaches, reads, works
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, require_at_most, uses_workspace
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR, round_up
 
 from .matmul_nbits import STRIP_BYTES, WORKSPACE_START, MatMulNBits, declare_tasks
 
@@ -28,17 +28,17 @@ class GemvKN(MatMulNBits):
 
     def extents(self) -> Extents:
         """What is read, written and used as workspace."""
-        at_most("bytes less than those of a strip", STRIP_BYTES - self.codes_stride, 0)
+        require_at_most("bytes less than those of a strip", STRIP_BYTES - self.codes_stride, 0)
         columns = max(self.codes_stride * self.planes, self.n)
         row = max(self.codes_stride, -(-self.n * self.bits // 8))
-        yield reaches(self.codes, (self.k,), (self.codes_stride,), row)
-        yield reaches(self.scales, (self.blocks,), (self.scales_stride,), columns * FLOAT)
-        yield reaches(self.zero_points, (self.blocks,), (self.zero_points_stride,), row, may_be_none=True)
+        yield accesses(self.codes, (self.k,), (self.codes_stride,), row)
+        yield accesses(self.scales, (self.blocks,), (self.scales_stride,), columns * FLOAT)
+        yield accesses(self.zero_points, (self.blocks,), (self.zero_points_stride,), row, may_be_none=True)
         yield reads(self.table, VECTOR)
         yield from self.results(self.k_parts, columns)
-        strips = -(-(whole(self.codes_stride, STRIP_BYTES) // STRIP_BYTES) // self.n_parts)
+        strips = -(-(round_up(self.codes_stride, STRIP_BYTES) // STRIP_BYTES) // self.n_parts)
         used = WORKSPACE_START + self.sums * self.m * strips * _STRIP_SUMS * self.planes
-        yield works(self.workspace, (self.jobs - 1) * self.workspace_stride + used)
+        yield uses_workspace(self.workspace, (self.jobs - 1) * self.workspace_stride + used)
         yield from self.activation_extents()
 
 
@@ -49,7 +49,7 @@ class GemvKNFloat32(GemvKN):
 
     def activation_extents(self) -> Extents:
         """Activations as they are, and sums of blocks."""
-        yield reaches(self.x, (self.m,), (self.x_stride,), self.k * FLOAT)
+        yield accesses(self.x, (self.m,), (self.x_stride,), self.k * FLOAT)
         yield self.per_block(self.x_sums, self.m, more=1)
         yield reads(self.activations, self.m * self.k * FLOAT)
 
@@ -61,7 +61,7 @@ class GemvKNInt8(GemvKN):
 
     def activation_extents(self) -> Extents:
         """Blocks of int8, each with its scale and sum."""
-        yield reaches(self.x, (self.m,), (self.x_stride,), whole(self.k, 4))
+        yield accesses(self.x, (self.m,), (self.x_stride,), round_up(self.k, 4))
         yield self.per_block(self.x_sums, self.m)
         yield self.per_block(self.x_scales, self.m)
 

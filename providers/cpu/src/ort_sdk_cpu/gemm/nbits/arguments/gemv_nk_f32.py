@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 
 from .gemv_nk import GemvNK
@@ -21,7 +21,7 @@ class GemvNKFloat32(GemvNK):
         yield self.per_block(self.x_sums, self.m, more=1)
         yield reads(self.activations, self.m * self.k * FLOAT)
         yield reads(self.table, VECTOR)
-        yield reaches(self.x, (self.m,), (self.x_stride,), self.spans * STRIP_BYTES * self.planes * FLOAT)
+        yield accesses(self.x, (self.m,), (self.x_stride,), self.spans * STRIP_BYTES * self.planes * FLOAT)
 
 
 declare_tasks(GemvNKFloat32, MODULE, "gemv_nk_f32")

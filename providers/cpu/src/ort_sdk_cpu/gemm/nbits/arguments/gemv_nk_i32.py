@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 from .gemv_nk import GemvNK
@@ -24,7 +24,7 @@ class GemvNKInt32(GemvNK):
         yield reads(self.activations, self.m * self.k * FLOAT)
         line = self.spans * STRIP_BYTES * self.planes
         row = max((LIMBS - 1) * self.x_stride + line, LIMBS * self.x_stride + self.spans * 2 * STRIP_BYTES)
-        yield reaches(self.x, (self.m,), (LINES * self.x_stride,), row)
+        yield accesses(self.x, (self.m,), (LINES * self.x_stride,), row)
         yield self.per_block(self.x_scales, self.m)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads
 from ort_sdk_cpu.jit.extents.sizes import FLOAT, VECTOR
 
 from .gemv_nk import GemvNK
@@ -28,7 +28,7 @@ class GemvNKInt8(GemvNK):
     def activation_extents(self) -> Extents:
         """Lanes of int8, each with its scale, and sums of blocks."""
         row = self.spans * STRIP_BYTES * self.planes + self.spans * VECTOR
-        yield reaches(self.x, (self.m,), (self.x_stride,), row)
+        yield accesses(self.x, (self.m,), (self.x_stride,), row)
         yield self.per_block(self.x_sums, self.m)
 
 

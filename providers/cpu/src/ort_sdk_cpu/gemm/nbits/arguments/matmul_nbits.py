@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import NullablePointer, Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, given, reaches, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, whole
+from ort_sdk_cpu.jit.extents.declaration import Extent, Extents, accesses, reads_if_given, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, round_up
 
 __all__ = [
     "BITS",
@@ -36,7 +36,7 @@ FLOAT_ZERO_POINTS = 2
 
 def spans_of(k: int, block_size: int, planes: int) -> int:
     """How many pieces of 64 bytes of codes, ``planes`` to a byte, cover whole blocks."""
-    return -(-whole(k, block_size) // (STRIP_BYTES * planes))
+    return -(-round_up(k, block_size) // (STRIP_BYTES * planes))
 
 
 class MatMulNBits(TaskArguments):
@@ -132,19 +132,19 @@ class MatMulNBits(TaskArguments):
 
     def per_block(self, at: int, rows: int, *, more: int = 0) -> Extent:
         """float32 numbers of the blocks of each row of activations, and some behind them."""
-        return reaches(at, (rows,), (self.block_stride,), (self.blocks + more) * FLOAT)
+        return accesses(at, (rows,), (self.block_stride,), (self.blocks + more) * FLOAT)
 
     def nk_zero_points(self) -> Extents:
         """Zero points of an NK weight."""
         if self.zero_points_kind:
             is_float = self.zero_points_kind == FLOAT_ZERO_POINTS
             row = self.blocks * FLOAT if is_float else -(-self.blocks * self.bits // 8)
-            yield reaches(self.zero_points, (self.n,), (self.zero_points_stride,), row)
+            yield accesses(self.zero_points, (self.n,), (self.zero_points_stride,), row)
 
     def results(self, k_parts: int, last: int) -> Extents:
         """The result, of whose last row so many columns are written, those of parts of K, and the bias."""
         nbytes = ((self.m - 1) * self.n + last) * FLOAT
-        yield given(self.bias, last * FLOAT)
+        yield reads_if_given(self.bias, last * FLOAT)
         yield writes(self.out, nbytes)
         if k_parts > 1:
             yield writes(self.partials, (k_parts - 2) * self.m * self.n * FLOAT + nbytes)

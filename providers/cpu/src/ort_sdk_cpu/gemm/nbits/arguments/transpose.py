@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, at_most, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, reads, require_at_most, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 from .matmul_nbits import BITS, STRIP_BYTES
@@ -41,11 +41,11 @@ class TransposeCodes(TaskArguments):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read, written and used as workspace."""
-        at_most("bytes less than those of a strip", STRIP_BYTES - self.stride, 0)
+        require_at_most("bytes less than those of a strip", STRIP_BYTES - self.stride, 0)
         planes = 8 // self.bits
         yield reads(self.source, self.rows * self.stride)
         yield writes(self.target, self.stride * planes * self.width)
-        yield works(self.workspace, (threads - 1) * WORKSPACE_BYTES + planes * _MERGED_BYTES)
+        yield uses_workspace(self.workspace, (threads - 1) * WORKSPACE_BYTES + planes * _MERGED_BYTES)
 
 
 for _bits in BITS:

@@ -15,11 +15,11 @@ from ort_sdk_cpu.gemm.nbits.microkernels.amx_values import store_bf16
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_blocks import deinterleave_row, quantize_row, sum_blocks
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_lanes import quantize_row_by_lanes
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_limbs import quantize_row_to_limbs
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS
 from ort_sdk_cpu.simd.arithmetic import add
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 __all__ = [
@@ -114,7 +114,7 @@ def block_sums(args: Activations, thread: int, threads: int) -> None:
         sum_blocks(args.x + row * k * 4, k, args.block_size, args.sums + row * args.block_stride)
 
 
-@inner
+@inline
 def _tile_row(args: Activations, row: int) -> Any:
     """Address of a row in the first tile of its 16 rows."""
     return args.target + row // TILE_ROWS * args.x_stride + row % TILE_ROWS * 64
@@ -127,7 +127,7 @@ def _bf16_tiles(name: str, store: Any, tiles: int) -> Task:
             place, target = args.x + row * k * 4, _tile_row(args, row)
             # Behind K, zeros: tiles of the weight may have anything there.
             for step in range(0, (k + block - 1) // block * block, TILE_STEPS_BF16):
-                first, second = load_f32_first(place + step * 4, k - step), load_f32_first(place + step * 4 + 64, k - step - 16)
+                first, second = load_f32_masked(place + step * 4, k - step), load_f32_masked(place + step * 4 + 64, k - step - 16)
                 store(first, second, target + step // TILE_STEPS_BF16 * tiles * TILE_BYTES)
 
     bf16_tiles.__name__ = name
@@ -143,7 +143,7 @@ round_bf16_2, round_bf16_4, round_bf16_8 = (
 )
 
 
-@inner
+@inline
 def _pack(x: int, k: int, rows: int, width: int, target: int, workspace: int) -> None:
     """Up to ``width`` rows as [K, width]; the last of ``rows`` stands for those missing."""
     # By 16 steps: a transpose of 16 by 16 in registers, then a store for each step.
@@ -171,7 +171,7 @@ def add_partials(args: AddPartials, thread: int, threads: int) -> None:
     vectors = (size + 15) // 16
     for vector in range(vectors * thread // threads, vectors * (thread + 1) // threads):
         place, left = args.target + vector * 64, size - vector * 16
-        value = load_f32_first(place, left)
+        value = load_f32_masked(place, left)
         for index in range(args.count):
-            value = add(value, load_f32_first(source + index * size * 4 + vector * 64, left))
-        store_f32_first(place, value, left)
+            value = add(value, load_f32_masked(source + index * size * 4 + vector * 64, left))
+        store_f32_masked(place, value, left)

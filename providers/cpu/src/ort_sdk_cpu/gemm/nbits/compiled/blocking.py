@@ -15,15 +15,15 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START, MatMulNBits
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import add
-from ort_sdk_cpu.simd.interleave import interleave
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, prefetch, store_f32_masked
+from ort_sdk_cpu.simd.transpose import interleave
 
 __all__ = ["prefetch_lines", "run_jobs"]
 
 
-@inner
+@inline
 def prefetch_lines(place: int, stride: int, width: int, first: int, count: int) -> None:
     """Prefetch lines of 64 bytes of a part of a matrix: ``count`` from the ``first`` on, ``width`` to a row."""
     # Lines are counted through: a division for each would take longer than the prefetch.
@@ -36,7 +36,7 @@ def prefetch_lines(place: int, stride: int, width: int, first: int, count: int) 
             row += stride
 
 
-@inner
+@inline
 def _write_results(
     args: MatMulNBits, sums: int, pairs: int, rows: int, planes: int, bias: int, out: int, column: int, workspace: int
 ) -> None:
@@ -50,18 +50,18 @@ def _write_results(
                 if first < n:
                     value = load_f32(place + plane * 64)
                     if bias:
-                        value = add(value, load_f32_first(bias + first * 4, n - first))
-                    store_f32_first(out + (row * n + first) * 4, value, n - first)
+                        value = add(value, load_f32_masked(bias + first * 4, n - first))
+                    store_f32_masked(out + (row * n + first) * 4, value, n - first)
 
 
-@inner
+@inline
 def _column(args: MatMulNBits, strip: int, pairs: int) -> int:
     """First column of a strip; the last one of a weight [K, N] ends at the weight's end."""
     # Overlapping strips compute some columns twice, and need no masks.
     return min(strip * 32 * pairs, args.n - 32 * pairs) if pairs > 1 else strip * 32
 
 
-@inner
+@inline
 def _group(
     args: MatMulNBits,
     start: int,
@@ -101,7 +101,7 @@ def _group(
         _write_results(args, place, pairs, rows, planes, bias, out + m_first * n * 4, column, workspace)
 
 
-@inner
+@inline
 def _job(args: MatMulNBits, job: int, pairs: int, planes: int, make: Any, use: Any) -> None:
     n, block, group = args.n, args.block_size, args.group
     k_parts, n_parts = args.k_parts, args.n_parts
@@ -118,7 +118,7 @@ def _job(args: MatMulNBits, job: int, pairs: int, planes: int, make: Any, use: A
             _group(args, start, stop, first, last, k_part, m_first, pairs, planes, make, use, workspace)
 
 
-@inner
+@inline
 def run_jobs(args: MatMulNBits, thread: int, threads: int, pairs: int, planes: int, make: Any, use: Any) -> None:
     """A thread's jobs of a task.
 

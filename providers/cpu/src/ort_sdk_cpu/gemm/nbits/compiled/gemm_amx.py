@@ -16,11 +16,11 @@ from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels import amx_codes, amx_values
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_codes import WIDTHS, offset_of, shift_of
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import TERMS, TILE_STEPS_BF16, multiply_codes
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
-from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS, TILE_STEPS, configure, release
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
+from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_K_GROUPS, TILE_ROWS, configure_tiles, release_tiles
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, zero_f32
-from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_second, store_f32, store_i32
+from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_l2, store_f32, store_i32
 from ort_sdk_cpu.simd.shuffles import transpose_rows
 
 from .blocking import run_jobs
@@ -57,7 +57,7 @@ def _finish_bf16x3(bits: int) -> Any:
     """Zero points as ``code_tiles`` takes them, and scales of what it makes of codes."""
     offsets, factor = offset_of[bits], np.float32(1 << shift_of(bits))
 
-    @inner
+    @inline
     def finish(s_panel: int, z_panel: int, vectors: int) -> None:
         for vector in range(vectors):
             place = z_panel + vector * 64
@@ -67,7 +67,7 @@ def _finish_bf16x3(bits: int) -> Any:
     return finish
 
 
-@inner
+@inline
 def _finish_bf16(s_panel: int, z_panel: int, vectors: int) -> None:
     """Offsets of weights from their scaled codes, in place of zero points."""
     for vector in range(vectors):
@@ -79,7 +79,7 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
     """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
     lane_bytes = TILE_BYTES // bits
 
-    @inner
+    @inline
     def fill(
         args: MatMulNBits,
         codes: int,
@@ -101,8 +101,8 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
             if start & 15 == 0:
                 for row in range(16):
                     wanted = ahead + row * stride + start * 4
-                    prefetch_second(wanted)
-                    prefetch_second(wanted + _LAST_BYTE)
+                    prefetch_l2(wanted)
+                    prefetch_l2(wanted + _LAST_BYTE)
                 transpose_rows(codes + start * 4, stride, rows, count - start, workspace)
             block = start // lanes * 128
             for lane in range(start, start + piece):
@@ -115,7 +115,7 @@ def _fill_by_rows(bits: int, store: Any) -> Any:
 def _fill_by_columns(store: Any) -> Any:
     """A strip of some rows of a weight [K, N] into a panel; the last row stands for those that blocks lack, which zeros meet."""
 
-    @inner
+    @inline
     def fill(
         args: MatMulNBits, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, ahead: int
     ) -> None:
@@ -125,8 +125,8 @@ def _fill_by_columns(store: Any) -> Any:
         for row in range(0, count * block, 4):
             for line in range(row + _AHEAD, row + _AHEAD + 4):
                 wanted = codes + line * stride if line < rows else ahead + (line - rows) * stride
-                prefetch_second(wanted)
-                prefetch_second(wanted + _LAST_BYTE)
+                prefetch_l2(wanted)
+                prefetch_l2(wanted + _LAST_BYTE)
             place, scales, offsets = min(row, rows - 1), s_panel + row // block * 128, z_panel + row // block * 128
             target = panel + row // TILE_STEPS_BF16 * 2 * TILE_BYTES + row % TILE_STEPS_BF16 // 4 * 128
             store(codes + place * stride, stride, max(1, rows - row), flip, scales, offsets, count * 128, target, pair_bytes)
@@ -134,21 +134,21 @@ def _fill_by_columns(store: Any) -> Any:
     return fill
 
 
-@inner
+@inline
 def _start_sums(target: int, stride: int) -> None:
     for row in range(TILE_ROWS):
         store_f32(target + row * stride, zero_f32())
         store_f32(target + row * stride + 64, zero_f32())
 
 
-@inner
+@inline
 def _multiply_bf16x3(
     count: int, steps: int, x: int, _x_stride: int, _rows: int, panel: int, scales: int, sums: int, stride: int, stage: int
 ) -> None:
     multiply_codes(count, steps, x, panel, scales, sums, stride, stage)
 
 
-@inner
+@inline
 def _multiply_bf16(
     count: int, steps: int, x: int, x_stride: int, rows: int, panel: int, _scales: int, sums: int, stride: int, _stage: int
 ) -> None:
@@ -162,7 +162,7 @@ def _multiply_bf16(
 def _use(pairs: int, parts: int, at_once: int, multiply_tiles: Any) -> Any:
     """Products of all rows of activations, ``parts`` tiles for each of the panel's, with a panel, so many rows ``at_once``."""
 
-    @inner
+    @inline
     def use(
         args: MatMulNBits,
         m_first: int,
@@ -205,9 +205,9 @@ def _task(name: str, bits: int, pairs: int, make: Any, use: Any) -> Task:
     def gemm(args: MatMulNBits, thread: int, threads: int) -> None:
         jobs = args.k_parts * args.n_parts
         # The unit's state is a thread's own; released after, so that the system need not save it at each switch.
-        configure(args.workspace + jobs * thread // threads * args.workspace_stride, TILE_ROWS, TILE_ROWS, TILE_STEPS)
+        configure_tiles(args.workspace + jobs * thread // threads * args.workspace_stride, TILE_ROWS, TILE_ROWS, TILE_K_GROUPS)
         run_jobs(args, thread, threads, pairs, planes, make, use)
-        release()
+        release_tiles()
 
     gemm.__name__ = f"{name}_{bits}"
     return task(gemm)

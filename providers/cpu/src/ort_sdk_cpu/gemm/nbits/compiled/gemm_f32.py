@@ -12,8 +12,8 @@ import numpy as np
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.scales import center_zeros
 from ort_sdk_cpu.gemm.nbits.microkernels.tile import tile_operations
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import bit_xor, multiply, shift_left, shift_right, splat_f32, splat_i32, subtract, to_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, load_u8, prefetch, store_f32
 from ort_sdk_cpu.simd.shuffles import lookup, transpose_rows
@@ -37,12 +37,12 @@ _LARGE, _SMALL = 12, 4
 def _value(bits: int) -> Any:
     """Codes that start at bit ``shift`` of each lane, less half their range."""
 
-    @inner
+    @inline
     def value_of_byte(codes: Any, shift: int, _table: Any) -> Any:
         # A byte has too many codes for a look-up in a register.
         return subtract(to_f32(shift_right(shift_left(codes, 24 - shift), 24)), splat_f32(np.float32(128)))
 
-    @inner
+    @inline
     def value(codes: Any, shift: int, table: Any) -> Any:
         # A permutation of a register by the code: one instruction for what shift, mask, conversion and subtraction would be.
         # It ignores bits above.
@@ -55,7 +55,7 @@ def _values_of_rows(bits: int) -> Any:
     """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
     per_lane, value_of = 32 // bits, _value(bits)
 
-    @inner
+    @inline
     def values_of(
         args: MatMulNBits,
         codes: int,
@@ -93,7 +93,7 @@ def _values_of_columns(bits: int) -> Any:
     """A strip of some rows of a weight [K, N] into a panel."""
     planes, value_of = 8 // bits, _value(bits)
 
-    @inner
+    @inline
     def values_of(
         args: MatMulNBits, codes: int, stride: int, rows: int, count: int, s_panel: int, z_panel: int, panel: int, _ahead: int
     ) -> None:
@@ -117,7 +117,7 @@ def _finish(bits: int) -> Any:
     """Zero points count from half the codes' range, as codes do."""
     middle = np.float32(1 << (bits - 1))
 
-    @inner
+    @inline
     def finish(_s_panel: int, z_panel: int, vectors: int) -> None:
         center_zeros(z_panel, vectors, middle)
 
@@ -129,7 +129,7 @@ def _tile(rows: int) -> Any:
     operations = tile_operations(rows)
     zero, load, store, add_outer = operations.zero_f32, operations.load, operations.store, operations.add_outer
 
-    @inner
+    @inline
     def tile(panel: int, x: int, steps: int, sums: int, stride: int, begins: int) -> None:
         total = zero() if begins else load(sums, stride)
         for step in range(steps):
@@ -145,7 +145,7 @@ _large, _small = _tile(_LARGE), _tile(_SMALL)
 def _use(pairs: int) -> Any:
     """Products of all rows of activations with a panel."""
 
-    @inner
+    @inline
     def use(
         args: MatMulNBits,
         m_first: int,

@@ -19,8 +19,8 @@ from ort_sdk_cpu.gemm.nbits.microkernels.unpack import (
     transpose_u4,
     transpose_u8,
 )
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.memory import prefetch
 
 from .blocking import run_jobs
@@ -48,7 +48,7 @@ def _codes_of_rows(bits: int) -> Any:
     """16 rows and ``count`` 4-byte lanes of a weight [N, ...] into a vector of a panel."""
     transpose, step_bytes = _TRANSPOSE[bits], 128 * (8 // bits)
 
-    @inner
+    @inline
     def codes_of(
         _args: MatMulNBits,
         codes: int,
@@ -75,7 +75,7 @@ def _codes_of_columns(bits: int) -> Any:
     """A strip of some rows of a weight [K, N] into a panel."""
     interleave = _INTERLEAVE[bits]
 
-    @inner
+    @inline
     def codes_of(
         args: MatMulNBits, codes: int, stride: int, rows: int, _count: int, _s_panel: int, _z_panel: int, panel: int, _ahead: int
     ) -> None:
@@ -96,7 +96,7 @@ def _tile(rows: int, x_planes: int) -> Any:
     zero_i32, zero_f32, load, store = operations.zero_i32, operations.zero_f32, operations.load, operations.store
     add_products, add_scaled = operations.add_products, operations.add_scaled
 
-    @inner
+    @inline
     def tile(
         args: MatMulNBits,
         panel: int,
@@ -139,7 +139,7 @@ def _use(pairs: int, x_planes: int) -> Any:
     """Products of all rows of activations with a panel."""
     large, medium, small = (_tile(rows, x_planes) for rows in (_LARGE, _MEDIUM, _SMALL))
 
-    @inner
+    @inline
     def use(
         args: MatMulNBits,
         m_first: int,

@@ -17,8 +17,8 @@ import numpy as np
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.strip_kn import STRIP_OPERATIONS
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_xor,
@@ -30,8 +30,8 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_f32,
     zero_f32,
 )
-from ort_sdk_cpu.simd.interleave import interleave
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, prefetch_second, read_f32, store_f32, store_f32_first
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, prefetch_l2, read_f32, store_f32, store_f32_masked
+from ort_sdk_cpu.simd.transpose import interleave
 
 __all__ = [
     "gemv_kn_f32_2",
@@ -57,7 +57,7 @@ _AHEAD_OF_SCALES = 4096
 _ONE = np.float32(1)
 
 
-@inner
+@inline
 def _four(codes: int, stride: int, first: int, rows: int) -> Any:
     """Addresses of four rows, the last there is for those missing."""
     # No branches in the innermost loop: activations behind the last row are zeros.
@@ -70,11 +70,11 @@ def _four(codes: int, stride: int, first: int, rows: int) -> Any:
     )
 
 
-@inner
+@inline
 def _prefetch_lines(place: int, column: int, width: int, stride: int) -> Any:
     """Prefetch four lines of some rows that are read next, in the order of memory; the place and column of those behind them."""
     for line in range(_QUAD):
-        prefetch_second(place + line * _STRIP)
+        prefetch_l2(place + line * _STRIP)
     place += _QUAD * _STRIP
     column += _QUAD * _STRIP
     # By lines in the order of memory, across rows: a processor's own prefetcher stops at the end of a page.
@@ -91,13 +91,13 @@ def _strip_sums(bits: int, kind: str) -> Any:
     item, row_bytes = operations.item, 256 * (8 // bits)
     half = np.float32(1 << (bits - 1)) if kind == "f32" else np.float32(0)
 
-    @inner
+    @inline
     def zero_points(args: MatMulNBits, zeros: int) -> Any:
         if zeros:
             return load_zeros(zeros, args.sign_flip & 255, half)
         return fill(np.float32(args.default_zero_point) - half)
 
-    @inner
+    @inline
     def strip_sums(
         args: MatMulNBits,
         codes: int,
@@ -134,7 +134,7 @@ def _strip_sums(bits: int, kind: str) -> Any:
             if ends:
                 place = scales + byte * (8 // bits) * 4
                 for line in range(row_bytes // 64):
-                    prefetch_second(place + _AHEAD_OF_SCALES + line * 64)
+                    prefetch_l2(place + _AHEAD_OF_SCALES + line * 64)
                 finish(sums, compensation, total, place, zero_points(args, zeros + byte if zeros else 0), x_scale, x_sum)
             else:
                 store(kept, total)
@@ -145,7 +145,7 @@ def _strip_sums(bits: int, kind: str) -> Any:
     return strip_sums
 
 
-@inner
+@inline
 def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, workspace: int) -> None:
     """The columns of a strip in their order, into a row of the result."""
     for quarter in range(4):
@@ -159,7 +159,7 @@ def _write_strip(sums: int, planes: int, bias: int, out: int, column: int, works
             store_f32(out + first * 4, value)
 
 
-@inner
+@inline
 def _result(args: MatMulNBits, k_part: int) -> Any:
     """Addresses of a part's result, and of the bias that goes there."""
     if k_part:
@@ -167,7 +167,7 @@ def _result(args: MatMulNBits, k_part: int) -> Any:
     return args.out, args.bias
 
 
-@inner
+@inline
 def _write(args: MatMulNBits, start: int, stop: int, out: int, bias: int, planes: int, sums: int, workspace: int) -> None:
     """The sums of some strips into the part's result."""
     m, n, c_stride = args.m, args.n, args.codes_stride
@@ -182,11 +182,11 @@ def _exact_columns(bits: int) -> Any:
     """Columns of a result with activations as they are, number by number, as is right for infinities."""
     first_codes, mask = FIRST_CODES[bits], (1 << bits) - 1
 
-    @inner
+    @inline
     def numbers(address: int, count: int, flip: int) -> Any:
         return to_f32(bit_xor(first_codes(address, count), splat_i32(np.int32(flip & mask))))
 
-    @inner
+    @inline
     def exact_columns(args: MatMulNBits, row: int, begin: int, end: int, first: int, stop: int, out: int, bias: int) -> None:
         """Of a row and the elements of K from ``begin`` to ``end``, the columns from ``first`` to ``stop``."""
         block, flip, zeros = args.block_size, args.sign_flip, args.zero_points
@@ -196,13 +196,13 @@ def _exact_columns(bits: int) -> Any:
             for k in range(begin, end):
                 byte, number = column * bits // 8, k // block
                 zero = numbers(zeros + number * args.zero_points_stride + byte, count, flip) if zeros else default
-                scale = load_f32_first(args.scales + number * args.scales_stride + column * 4, count)
+                scale = load_f32_masked(args.scales + number * args.scales_stride + column * 4, count)
                 code = numbers(args.codes + k * stride + byte, count, flip)
                 x = splat_f32(read_f32(args.activations + (row * args.k + k) * 4))
                 total = fused_multiply_add(multiply(subtract(code, zero), scale), x, total)
             if bias:
-                total = add(total, load_f32_first(bias + column * 4, count))
-            store_f32_first(out + (row * args.n + column) * 4, total, count)
+                total = add(total, load_f32_masked(bias + column * 4, count))
+            store_f32_masked(out + (row * args.n + column) * 4, total, count)
 
     return exact_columns
 
@@ -212,7 +212,7 @@ def _block_sums(bits: int, kind: str) -> Any:
     item, strip_sums, planes = STRIP_OPERATIONS[kind](bits).item, _strip_sums(bits, kind), 8 // bits
     rows_of_one, rows_of_more = _ROWS[kind]
 
-    @inner
+    @inline
     def block_sums(args: MatMulNBits, number: int, start: int, stop: int, sums: int, table: Any) -> None:
         block, c_stride, x_stride = args.block_size, args.codes_stride, args.x_stride
         m, first, strips_bytes = args.m, number * block, (stop - start) * 256 * planes
@@ -261,7 +261,7 @@ def _job(bits: int, kind: str) -> Any:
     exact_columns, settle, is_f32 = _exact_columns(bits), STRIP_OPERATIONS[kind](bits).settle, kind == "f32"
     block_sums, planes = _block_sums(bits, kind), 8 // bits
 
-    @inner
+    @inline
     def job(args: MatMulNBits, number: int) -> None:
         block, k_parts, n_parts = args.block_size, args.k_parts, args.n_parts
         blocks, strips = (args.k + block - 1) // block, (args.codes_stride + _STRIP - 1) // _STRIP

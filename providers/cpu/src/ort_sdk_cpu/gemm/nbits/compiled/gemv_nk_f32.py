@@ -15,8 +15,8 @@ import numpy as np
 
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import (
     bit_xor,
     fused_multiply_add,
@@ -31,7 +31,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_f32,
     zero_f32,
 )
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, load_i32_first, prefetch_second, read_f32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, load_i32, load_i32_masked, prefetch_l2, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
 from .dequantized_dot import dequantized_dot, has_finite_sum
@@ -39,29 +39,29 @@ from .dequantized_dot import dequantized_dot, has_finite_sum
 __all__ = ["gemv_nk_f32_2", "gemv_nk_f32_4", "gemv_nk_f32_8"]
 
 
-@inner
+@inline
 def _load_rows(address: int, stride: int, count: int) -> Any:
     # Whole spans need no masks; the rows behind these four come next, four streams of their own.
     if count >= 16:
-        prefetch_second(address + 4 * stride)
-        prefetch_second(address + 5 * stride)
-        prefetch_second(address + 6 * stride)
-        prefetch_second(address + 7 * stride)
+        prefetch_l2(address + 4 * stride)
+        prefetch_l2(address + 5 * stride)
+        prefetch_l2(address + 6 * stride)
+        prefetch_l2(address + 7 * stride)
         return load_i32(address), load_i32(address + stride), load_i32(address + 2 * stride), load_i32(address + 3 * stride)
     return (
-        load_i32_first(address, count),
-        load_i32_first(address + stride, count),
-        load_i32_first(address + 2 * stride, count),
-        load_i32_first(address + 3 * stride, count),
+        load_i32_masked(address, count),
+        load_i32_masked(address + stride, count),
+        load_i32_masked(address + 2 * stride, count),
+        load_i32_masked(address + 3 * stride, count),
     )
 
 
-@inner
+@inline
 def _zeros_f32() -> Any:
     return zero_f32(), zero_f32(), zero_f32(), zero_f32()
 
 
-@inner
+@inline
 def _add_code_products(totals: Any, codes: Any, shift: int, x: int, table: Any) -> Any:
     """Products of the codes that start at bit ``shift`` of each lane with activations as they are."""
     v = load_f32(x)
@@ -73,7 +73,7 @@ def _add_code_products(totals: Any, codes: Any, shift: int, x: int, table: Any) 
     )
 
 
-@inner
+@inline
 def _signed_byte(codes: Any, shift: int) -> Any:
     """The byte that ends ``shift`` bits below the top, less 128."""
     # Flipping the sign bit makes the unsigned byte less 128, which a signed shift extends.
@@ -81,7 +81,7 @@ def _signed_byte(codes: Any, shift: int) -> Any:
     return to_f32(shift_right_signed(shift_left(raised, shift), 24))
 
 
-@inner
+@inline
 def _add_byte_products(totals: Any, codes: Any, shift: int, x: int) -> Any:
     v = load_f32(x)
     return (
@@ -92,7 +92,7 @@ def _add_byte_products(totals: Any, codes: Any, shift: int, x: int) -> Any:
     )
 
 
-@inner
+@inline
 def _dot_of_bytes(codes: Any, x: int, _table: Any) -> Any:
     totals = _add_byte_products(_zeros_f32(), codes, 24, x)
     totals = _add_byte_products(totals, codes, 16, x + 64)
@@ -103,7 +103,7 @@ def _dot_of_bytes(codes: Any, x: int, _table: Any) -> Any:
 def _dot(bits: int) -> Any:
     """Products of a span of four rows with activations; codes count from half their range."""
 
-    @inner
+    @inline
     def dot(codes: Any, x: int, table: Any) -> Any:
         totals = _zeros_f32()
         # Each shift brings another code of every lane to the place where the look-up reads it.
@@ -114,7 +114,7 @@ def _dot(bits: int) -> Any:
     return _dot_of_bytes if bits == 8 else dot
 
 
-@inner
+@inline
 def _add_span(totals: Any, dots: Any, factors: Any, index: Any) -> Any:
     """Add a span's products, each lane times its block's factor."""
     return (
@@ -125,22 +125,22 @@ def _add_span(totals: Any, dots: Any, factors: Any, index: Any) -> Any:
     )
 
 
-@inner
+@inline
 def _load_scales(address: int, stride: int, count: int) -> Any:
     # The next four rows' scales.
-    prefetch_second(address + 4 * stride)
-    prefetch_second(address + 5 * stride)
-    prefetch_second(address + 6 * stride)
-    prefetch_second(address + 7 * stride)
+    prefetch_l2(address + 4 * stride)
+    prefetch_l2(address + 5 * stride)
+    prefetch_l2(address + 6 * stride)
+    prefetch_l2(address + 7 * stride)
     return (
-        load_f32_first(address, count),
-        load_f32_first(address + stride, count),
-        load_f32_first(address + 2 * stride, count),
-        load_f32_first(address + 3 * stride, count),
+        load_f32_masked(address, count),
+        load_f32_masked(address + stride, count),
+        load_f32_masked(address + 2 * stride, count),
+        load_f32_masked(address + 3 * stride, count),
     )
 
 
-@inner
+@inline
 def _sums(totals: Any, offsets: Any) -> Any:
     return (
         reduce_add(subtract(totals[0], offsets[0])),
@@ -154,17 +154,17 @@ def _offsets(bits: int) -> Any:
     """Sums of zero point * scale * sum of the activations, added to, for up to 16 blocks; zero points count from half."""
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
-    @inner
+    @inline
     def points(address: int, first: int, count: int, kind: int, ahead: int, scale: Any, sums: Any, total: Any) -> Any:
         # Float zero points take as much memory as scales, and are prefetched like them.
         if kind == 2:
-            prefetch_second(address + first * 4 + ahead)
-            value = load_f32_first(address + first * 4, count)
+            prefetch_l2(address + first * 4 + ahead)
+            value = load_f32_masked(address + first * 4, count)
         else:
             value = to_f32(first_codes(address + first * bits // 8, count))
         return fused_multiply_add(multiply(subtract(value, splat_f32(half)), scale), sums, total)
 
-    @inner
+    @inline
     def offsets(zeros: int, stride: int, first: int, count: int, kind: int, scales: Any, sums: Any, totals: Any) -> Any:
         return (
             points(zeros, first, count, kind, 4 * stride, scales[0], sums, totals[0]),
@@ -180,7 +180,7 @@ def _four_rows(bits: int) -> Any:
     """Dot products of four rows with one row of activations; ``step`` is 0 for the same row four times."""
     dot, add_offsets, x_step = _dot(bits), _offsets(bits), 256 * (8 // bits)
 
-    @inner
+    @inline
     def four_rows(args: MatMulNBits, column: int, step: int, blocks: int, lanes: int, x: int, x_sums: int, table: Any) -> Any:
         totals, offsets = _zeros_f32(), _zeros_f32()
         kind, z_stride, indices = args.zero_points_kind, args.zero_points_stride, args.lane_blocks
@@ -191,7 +191,7 @@ def _four_rows(bits: int) -> Any:
             scale = _load_scales(scales + first * 4, step * blocks * 4, count)
             # Without zero points, half the codes' range is in the table.
             if kind:
-                sums = load_f32_first(x_sums + first * 4, count)
+                sums = load_f32_masked(x_sums + first * 4, count)
                 offsets = add_offsets(zeros, step * z_stride, first, count, kind, scale, sums, offsets)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
                 rows = _load_rows(codes, step * blocks * lanes * 4, count * lanes - span * 16)
@@ -203,7 +203,7 @@ def _four_rows(bits: int) -> Any:
     return four_rows
 
 
-@inner
+@inline
 def _write_four(out: int, bias: int, column: int, n: int, values: Any) -> None:
     for index in range(min(4, n - column)):
         start = read_f32(bias + (column + index) * 4) if bias else np.float32(0)
@@ -213,7 +213,7 @@ def _write_four(out: int, bias: int, column: int, n: int, values: Any) -> None:
 def _task(bits: int) -> Task:
     row_products, dot = _four_rows(bits), dequantized_dot(bits)
 
-    @inner
+    @inline
     def dequantized_four(args: MatMulNBits, column: int, step: int, row: int, blocks: int) -> Any:
         return (
             dot(args, column, row, blocks),

@@ -17,8 +17,8 @@ from ort_sdk_cpu.gemm.nbits.arguments.gemv_nk_i32 import LIMBS, LINES
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_scale_pair
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_and,
@@ -34,8 +34,8 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
     zero_i32,
 )
-from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32, write_f32
+from ort_sdk_cpu.simd.int8 import dot_u8_i8
+from ort_sdk_cpu.simd.memory import load_f32_masked, load_i32, prefetch_l2, read_f32, write_f32
 from ort_sdk_cpu.simd.shuffles import lookup
 
 from .dequantized_dot import dequantized_dot, has_finite_sum
@@ -47,23 +47,23 @@ _AHEAD_OF_ZERO_POINTS = 2048
 _FIRST_LIMBS = np.float32(65536)
 
 
-@inner
+@inline
 def _add_limbs(totals: Any, codes: Any, x: int, stride: int) -> Any:
     """Products of codes of two rows with the four limbs of activations."""
     first, second, third, fourth = load_i32(x), load_i32(x + stride), load_i32(x + 2 * stride), load_i32(x + 3 * stride)
     return (
-        add_products_u8_i8(totals[0], codes[0], first),
-        add_products_u8_i8(totals[1], codes[0], second),
-        add_products_u8_i8(totals[2], codes[0], third),
-        add_products_u8_i8(totals[3], codes[0], fourth),
-        add_products_u8_i8(totals[4], codes[1], first),
-        add_products_u8_i8(totals[5], codes[1], second),
-        add_products_u8_i8(totals[6], codes[1], third),
-        add_products_u8_i8(totals[7], codes[1], fourth),
+        dot_u8_i8(totals[0], codes[0], first),
+        dot_u8_i8(totals[1], codes[0], second),
+        dot_u8_i8(totals[2], codes[0], third),
+        dot_u8_i8(totals[3], codes[0], fourth),
+        dot_u8_i8(totals[4], codes[1], first),
+        dot_u8_i8(totals[5], codes[1], second),
+        dot_u8_i8(totals[6], codes[1], third),
+        dot_u8_i8(totals[7], codes[1], fourth),
     )
 
 
-@inner
+@inline
 def _joined(first: Any, second: Any, third: Any, fourth: Any) -> Any:
     """The number that sums by limbs make, rounded once: those of two limbs are whole numbers that float32 has."""
     # Both fit 24 bits and a sign, which float32 holds: only the last addition rounds.
@@ -71,12 +71,12 @@ def _joined(first: Any, second: Any, third: Any, fourth: Any) -> Any:
     return fused_multiply_add(to_f32(high), splat_f32(_FIRST_LIMBS), to_f32(low))
 
 
-@inner
+@inline
 def _joined_pair(totals: Any) -> Any:
     return _joined(totals[0], totals[1], totals[2], totals[3]), _joined(totals[4], totals[5], totals[6], totals[7])
 
 
-@inner
+@inline
 def _starts(place: int) -> Any:
     high, low, none = load_i32(place), load_i32(place + 64), zero_i32()
     # Half the codes' range times the limbs' sums is taken off by starting there.
@@ -87,7 +87,7 @@ def _dots(bits: int) -> Any:
     """Products of a span of two rows with activations, summed over the elements of each lane; codes count from half."""
     byte = (1 << bits) - 1
 
-    @inner
+    @inline
     def dots(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
         mask, totals = splat_i32(np.int32(byte * 0x01010101)), _starts(starts)
         # Codes of a byte one after the other; activations are in their order.
@@ -96,14 +96,14 @@ def _dots(bits: int) -> Any:
             totals = _add_limbs(totals, codes, x + shift * (64 // bits), stride)
         return _joined_pair(totals)
 
-    @inner
+    @inline
     def dots_of_bytes(first: Any, second: Any, x: int, stride: int, starts: int) -> Any:
         return _joined_pair(_add_limbs(_starts(starts), (first, second), x, stride))
 
     return dots_of_bytes if bits == 8 else dots
 
 
-@inner
+@inline
 def _add_exactly(total: Any, value: Any) -> Any:
     """A sum and what it lacks, with a number added (Knuth's two-sum)."""
     # A row has many blocks: what the sum of theirs loses to rounding is kept.
@@ -113,7 +113,7 @@ def _add_exactly(total: Any, value: Any) -> Any:
     return found, add(total[1], lost)
 
 
-@inner
+@inline
 def _sum(total: Any) -> Any:
     """Of the lanes; a sum that became infinite lacks nothing."""
     lost = reduce_add(total[1])
@@ -124,11 +124,11 @@ def _minus_points(bits: int) -> Any:
     """Zero points of up to 16 blocks, down from half."""
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
-    @inner
+    @inline
     def minus_points(address: int, first: int, count: int, kind: int) -> Any:
         if kind == 2:
-            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
-            return subtract(splat_f32(half), load_f32_first(address + first * 4, count))
+            prefetch_l2(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
+            return subtract(splat_f32(half), load_f32_masked(address + first * 4, count))
         return subtract(splat_f32(half), to_f32(first_codes(address + first * bits // 8, count)))
 
     return minus_points
@@ -138,7 +138,7 @@ def _pair(bits: int) -> Any:
     """Dot products of two rows, some rows apart, with one row of activations."""
     dots, minus_points, x_step = _dots(bits), _minus_points(bits), 64 * (8 // bits)
 
-    @inner
+    @inline
     def pair(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int, x: int, b: int) -> Any:
         total, other_total = (zero_f32(), zero_f32()), (zero_f32(), zero_f32())
         kind, z_stride, stride = args.zero_points_kind, args.zero_points_stride, args.x_stride
@@ -148,11 +148,11 @@ def _pair(bits: int) -> Any:
             count, place, sum_, other = blocks - first, b + first * 4, zero_f32(), zero_f32()
             own, others = load_scale_pair(scales + first * 4, apart * blocks * 4, count)
             if kind:
-                sums = load_f32_first(args.x_sums + place, count)
+                sums = load_f32_masked(args.x_sums + place, count)
                 sum_ = multiply(multiply(minus_points(zeros, first, count, kind), own), sums)
                 other = multiply(multiply(minus_points(zeros + apart * z_stride, first, count, kind), others), sums)
             # Scales of both operands are multiplied once for each block, not for each lane.
-            x_scale = load_f32_first(args.x_scales + place, count)
+            x_scale = load_f32_masked(args.x_scales + place, count)
             own, others = multiply(own, x_scale), multiply(others, x_scale)
             for span in range(min(lanes, (count * lanes + 15) // 16)):
                 index, rows = (
@@ -174,7 +174,7 @@ def _pair(bits: int) -> Any:
 def _task(bits: int) -> Task:
     pair, dot = _pair(bits), dequantized_dot(bits)
 
-    @inner
+    @inline
     def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
         """Results of all rows of activations with two rows of the weight, which may be the same."""
         n, bias, out = args.n, args.bias, args.out

@@ -19,10 +19,10 @@ from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.dot_i8 import span_operations
 from ort_sdk_cpu.gemm.nbits.microkernels.row_pairs import load_code_pair, load_half_scale_pair, load_scale_pair
 from ort_sdk_cpu.gemm.nbits.microkernels.unpack import FIRST_CODES
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, to_f32
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, prefetch_second, read_f32
+from ort_sdk_cpu.simd.memory import load_f32_masked, load_i32, prefetch_l2, read_f32
 
 __all__ = ["gemv_nk_i8_2", "gemv_nk_i8_4", "gemv_nk_i8_8"]
 
@@ -36,14 +36,14 @@ def _zero_points(bits: int) -> Any:
     """Zero points of up to 16 blocks of a row."""
     first_codes, half = FIRST_CODES[bits], np.float32(1 << (bits - 1))
 
-    @inner
+    @inline
     def zero_points(address: int, first: int, count: int, kind: int) -> Any:
         # The operator's default.
         if kind == 0:
             return splat_f32(half)
         if kind == 2:
-            prefetch_second(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
-            return load_f32_first(address + first * 4, count)
+            prefetch_l2(address + first * 4 + _AHEAD_OF_ZERO_POINTS)
+            return load_f32_masked(address + first * 4, count)
         return to_f32(first_codes(address + first * bits // 8, count))
 
     return zero_points
@@ -54,7 +54,7 @@ def _products(bits: int, rows: int) -> Any:
     operations, zero_points, x_step = span_operations(bits, rows), _zero_points(bits), 64 * (8 // bits) + 64
     zero, take_offsets, add_span, write = operations.zero, operations.take_offsets, operations.add_span, operations.write
 
-    @inner
+    @inline
     def products(args: MatMulNBits, column: int, apart: int, row: int, blocks: int, lanes: int) -> None:
         kind, z_stride, x_stride = args.zero_points_kind, args.zero_points_stride, args.x_stride
         b_stride, indices, x = args.block_stride, args.lane_blocks, args.x + row * x_stride
@@ -87,7 +87,7 @@ def _products(bits: int, rows: int) -> Any:
 def _task(bits: int) -> Task:
     many, two, one = (_products(bits, rows) for rows in (_MANY, _TWO, _ONE))
 
-    @inner
+    @inline
     def pair_of_columns(args: MatMulNBits, column: int, apart: int, blocks: int, lanes: int) -> None:
         row, rows = 0, args.m
         # Codes are unpacked once for four rows of activations.

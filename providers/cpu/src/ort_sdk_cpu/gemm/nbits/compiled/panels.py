@@ -17,7 +17,7 @@ import numpy as np
 
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import MatMulNBits
 from ort_sdk_cpu.gemm.nbits.microkernels.scales import scales_of_columns, scales_of_rows
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .blocking import prefetch_lines
 
@@ -32,7 +32,7 @@ def maker_of_rows(bits: int, fill: Any, finish: Any, *, takes_turns: bool = Fals
     """
     scales_of = scales_of_rows(bits)
 
-    @inner
+    @inline
     def make(
         args: MatMulNBits,
         column: int,
@@ -85,7 +85,7 @@ def maker_of_columns(bits: int, fill: Any, finish: Any, *, takes_turns: bool = F
     scales_of, planes = scales_of_columns(bits), 8 // bits
     pairs = 2 * planes
 
-    @inner
+    @inline
     def make(
         args: MatMulNBits,
         column: int,

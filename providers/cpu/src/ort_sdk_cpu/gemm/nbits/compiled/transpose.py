@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk_cpu.gemm.nbits.arguments.transpose import WORKSPACE_BYTES, TransposeCodes, TransposeScales
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.simd.transpose import MERGE_ROWS, transpose_elements, transpose_merged
 
 __all__ = ["transpose_codes_2", "transpose_codes_4", "transpose_codes_8", "transpose_scales"]
@@ -22,7 +22,7 @@ _STRIP = 64
 _SIDE_BY_SIDE = 4
 
 
-@inner
+@inline
 def _tile(
     source: int,
     stride: int,

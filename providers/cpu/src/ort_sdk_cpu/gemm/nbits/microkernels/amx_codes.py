@@ -18,7 +18,7 @@ from numba import types
 from ort_sdk_cpu.simd.amx import ROW_BYTES, TILE_BYTES
 from ort_sdk_cpu.simd.ir_builder import constant
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
-from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose_quarters, row_address
+from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_interleave, emit_transpose_quarters
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, i32x16, operation
 
 from .amx_split_bf16 import emit_paired
@@ -139,7 +139,7 @@ def columns_operation(bits: int, emit_pairs: EmitPairs) -> Any:
         target: Any,
         pair_bytes: Any,
     ) -> None:
-        places = [row_address(builder, address, stride, row, rows) for row in range(4)]
+        places = [clamped_row_address(builder, address, stride, row, rows) for row in range(4)]
         flips = splat(builder, flip)
         loaded = [builder.xor(emit_load(builder, place, VI32), flips) for place in places]
         for quarter, value in enumerate(emit_transpose_quarters(builder, emit_interleave(builder, loaded, 1))):

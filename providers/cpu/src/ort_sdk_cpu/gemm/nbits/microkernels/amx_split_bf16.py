@@ -25,7 +25,7 @@ from ort_sdk_cpu.simd.amx import (
     emit_store_tile,
     emit_zero_tile,
 )
-from ort_sdk_cpu.simd.ir_builder import constant, emit_if, emit_loop, moved
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_if, emit_loop
 from ort_sdk_cpu.simd.memory import emit_load, emit_store
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, operation
 
@@ -109,7 +109,7 @@ def _emit_add(builder: Any, sums: _Sums, column: int) -> None:
     scale = emit_load(builder, builder.add(sums.scales, constant(column * ROW_BYTES)), VF32)
     stage = builder.add(sums.stage, constant(column * TILE_BYTES))
     for row in range(TILE_ROWS):
-        place = builder.add(moved(builder, sums.target, row, sums.row), constant(column * ROW_BYTES))
+        place = builder.add(advance(builder, sums.target, row, sums.row), constant(column * ROW_BYTES))
         products = emit_load(builder, builder.add(stage, constant(row * ROW_BYTES)), VF32)
         emit_store(builder, place, call(builder, "llvm.fma.v16f32", VF32, products, scale, emit_load(builder, place, VF32)))
 

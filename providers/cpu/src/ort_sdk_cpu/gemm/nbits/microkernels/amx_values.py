@@ -22,7 +22,7 @@ from ort_sdk_cpu.simd.amx import (
     emit_multiply_tiles,
     emit_store_tile,
 )
-from ort_sdk_cpu.simd.ir_builder import constant, emit_loop, emit_multiply_add
+from ort_sdk_cpu.simd.ir_builder import constant, emit_fma, emit_loop
 from ort_sdk_cpu.simd.memory import emit_store
 from ort_sdk_cpu.simd.vector_types import LANES, VF32, VI32, call, f32x16, operation
 
@@ -61,9 +61,7 @@ def _emit_codes(builder: Any, value: Any, bits: int, start: int) -> Any:
 def _emit_pairs(builder: Any, value: Any, bits: int, start: int, scale: Any, offset: Any) -> Any:
     """LLVM code of the numbers at bit ``start`` of both halves of 4-byte lanes; ``offset`` is added to scaled codes."""
     added = builder.bitcast(offset, VF32)
-    low, high = (
-        emit_multiply_add(builder, _emit_codes(builder, value, bits, start + half), scale, added) for half in (0, _HALF_BITS)
-    )
+    low, high = (emit_fma(builder, _emit_codes(builder, value, bits, start + half), scale, added) for half in (0, _HALF_BITS))
     return _emit_rounded(builder, low, high)
 
 

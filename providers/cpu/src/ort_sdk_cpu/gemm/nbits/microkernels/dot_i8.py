@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.int8_dot import emit_products
-from ort_sdk_cpu.simd.memory import emit_load, emit_load_first, emit_store
+from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.memory import emit_load, emit_load_masked, emit_store
 from ort_sdk_cpu.simd.shuffles import emit_lookup
 from ort_sdk_cpu.simd.vector_types import F32, VF32, VI32, Vector, call, f32x16, i32x16, operation
 
@@ -74,7 +74,7 @@ class _Spans:
         # Sixteen blocks at once: offsets are a dot product of their own.
         taken = [builder.fneg(first), builder.fneg(second)]
         for row in range(self.rows):
-            x_sum = emit_load_first(builder, _moved(builder, x_sums, row, stride), count, VF32, "v16f32")
+            x_sum = emit_load_masked(builder, _moved(builder, x_sums, row, stride), count, VF32, "v16f32")
             for number, value in enumerate(taken):
                 index = row * _ROWS + number
                 sums = builder.insert_value(sums, _fma(builder, value, x_sum, builder.extract_value(sums, index)), index)
@@ -103,7 +103,7 @@ class _Spans:
             for number in range(_ROWS):
                 total = ir.Constant(VI32, None)
                 for code, value in zip(codes[number], values, strict=True):
-                    total = emit_products(builder, total, code, value)
+                    total = emit_dot_u8_i8(builder, total, code, value)
                 # The weight's and the activations' scales of a lane in one multiplication.
                 position, factor = row * _ROWS + number, builder.fmul(scales[number], x_scale)
                 found = _fma(builder, builder.sitofp(total, VF32), factor, builder.extract_value(sums, position))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import (
     absolute,
     add,
@@ -22,9 +22,9 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
     zero_i32,
 )
-from ort_sdk_cpu.simd.interleave import deinterleave
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_i32, store_f32, store_i8, store_i32, write_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, load_i32, store_f32, store_i8, store_i32, write_f32
 from ort_sdk_cpu.simd.shuffles import even_bytes, odd_bytes
+from ort_sdk_cpu.simd.transpose import deinterleave
 
 __all__ = [
     "DEINTERLEAVE_BYTES",
@@ -45,17 +45,17 @@ _ZERO = np.float32(0)
 _ONE = np.float32(1)
 
 
-@inner
+@inline
 def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_place: int) -> None:
     largest = zero_f32()
     for element in range(0, count, 16):
-        largest = maximum(absolute(load_f32_first(row + element * 4, count - element)), largest)
+        largest = maximum(absolute(load_f32_masked(row + element * 4, count - element)), largest)
     scale = reduce_max(largest) / _LARGEST
     # A block of zeros has no scale.
     inverse = splat_f32(_ONE / scale if scale > _ZERO else _ZERO)
     total = zero_i32()
     for element in range(0, count, 16):
-        codes = to_i32(round_to_even(multiply(load_f32_first(row + element * 4, count - element), inverse)))
+        codes = to_i32(round_to_even(multiply(load_f32_masked(row + element * 4, count - element), inverse)))
         # Of what is multiplied, and not of what was given: what a zero point adds to each product is taken off in full.
         total = add(total, codes)
         store_i8(target + element, codes)
@@ -63,7 +63,7 @@ def _quantize_block(row: int, count: int, target: int, scale_place: int, sum_pla
     write_f32(sum_place, scale * np.float32(reduce_add_i32(total)))
 
 
-@inner
+@inline
 def separate_span(place: int, planes: int) -> None:
     """Deinterleave the elements of a span by their position in a byte."""
     # In registers: two or four vectors are taken apart by even and odd bytes, twice for four.
@@ -80,14 +80,14 @@ def separate_span(place: int, planes: int) -> None:
         store_i32(place + 192, odd_bytes(odd, more_odd))
 
 
-@inner
+@inline
 def padded_size(size: int, block: int, planes: int) -> int:
     """Elements of whole spans that cover whole blocks."""
     span = 64 * planes
     return ((size + block - 1) // block * block + span - 1) // span * span
 
 
-@inner
+@inline
 def clear_padding(target: int, size: int, block: int, planes: int) -> None:
     """Zeros behind the vectors of a row's int8, up to whole spans that cover whole blocks."""
     # Behind K the weight has anything: zeros keep it out of sums.
@@ -95,14 +95,14 @@ def clear_padding(target: int, size: int, block: int, planes: int) -> None:
         store_i8(target + start, zero_i32())
 
 
-@inner
+@inline
 def separate_planes(target: int, size: int, block: int, planes: int) -> None:
     """Deinterleave the elements of a row's spans by their position in a byte."""
     for start in range(0, padded_size(size, block, planes), 64 * planes):
         separate_span(target + start, planes)
 
 
-@inner
+@inline
 def quantize_row(row: int, size: int, block: int, planes: int, target: int, scales: int, sums: int) -> None:
     """Quantize a row to int8, block by block, and deinterleave the elements that share a byte of the weight.
 
@@ -123,7 +123,7 @@ def quantize_row(row: int, size: int, block: int, planes: int, target: int, scal
     separate_planes(target, size, block, planes)
 
 
-@inner
+@inline
 def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
     """Sums of the blocks of a row of float32 and, behind them, of all: infinite or NaN if one of them is."""
     # Tells in one number whether all are finite.
@@ -131,7 +131,7 @@ def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
     for start in range(0, size, block):
         total = zero_f32()
         for element in range(start, min(start + block, size), 16):
-            total = add(total, load_f32_first(row + element * 4, size - element))
+            total = add(total, load_f32_masked(row + element * 4, size - element))
         value = reduce_add(total)
         whole += value
         write_f32(sums, value)
@@ -139,7 +139,7 @@ def sum_blocks(row: int, size: int, block: int, sums: int) -> None:
     write_f32(sums, whole)
 
 
-@inner
+@inline
 def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, sums: int, workspace: int) -> None:
     """Deinterleave the elements that share 4 bytes of the weight.
 
@@ -154,7 +154,7 @@ def deinterleave_row(row: int, size: int, block: int, planes: int, target: int, 
     for start in range(0, size, 16 * vectors):
         for part in range(vectors):
             element = start + part * 16
-            store_f32(workspace + part * 64, load_f32_first(row + element * 4, size - element))
+            store_f32(workspace + part * 64, load_f32_masked(row + element * 4, size - element))
         place = deinterleave(workspace, workspace + 1024, workspace + 2048, vectors, vectors)
         for part in range(vectors):
             store_f32(target + start * 4 + part * 64, load_f32(place + part * 64))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import (
     absolute,
     add,
@@ -25,7 +25,7 @@ from ort_sdk_cpu.simd.arithmetic import (
     to_i32,
     zero_f32,
 )
-from ort_sdk_cpu.simd.memory import load_f32_first, store_f32, store_i8, write_f32
+from ort_sdk_cpu.simd.memory import load_f32_masked, store_f32, store_i8, write_f32
 from ort_sdk_cpu.simd.vector_types import I32, LANES, f32x16, operation
 
 from .quantize_blocks import padded_size, separate_span
@@ -69,7 +69,7 @@ def _first_of_lanes(planes: int) -> Any:
 def _arrange(planes: int) -> Any:
     largest_of_lanes, first_of_lanes = _largest_of_lanes(planes), _first_of_lanes(planes)
 
-    @inner
+    @inline
     def quantize(x: Any, codes_place: int, scales_place: int) -> Any:
         """Write 16 elements and their lanes' scales; returns what they stand for."""
         # The largest magnitude becomes 127; -128 is not used, so that both signs are alike.
@@ -80,13 +80,13 @@ def _arrange(planes: int) -> Any:
         store_f32(scales_place, first_of_lanes(scale))
         return multiply(to_f32(codes), scale)
 
-    @inner
+    @inline
     def arrange(row: int, size: int, block: int, target: int, sums: int) -> None:
         end, total = (size + block - 1) // block * block, zero_f32()
         for start in range(0, padded_size(size, block, planes), 64 * planes):
             for offset in range(0, 64 * planes, 16):
                 element, scales = start + offset, target + 64 * planes + offset // planes
-                total = add(total, quantize(load_f32_first(row + element * 4, size - element), target + offset, scales))
+                total = add(total, quantize(load_f32_masked(row + element * 4, size - element), target + offset, scales))
                 if (element + 16) % block == 0 and element < end:
                     write_f32(sums + element // block * 4, reduce_add(total))
                     total = zero_f32()

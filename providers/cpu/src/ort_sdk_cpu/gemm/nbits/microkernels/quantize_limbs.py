@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import (
     add,
     bit_and,
+    floor_power_of_two,
     maximum_i32,
     multiply,
-    power_of_two,
     reduce_add,
     reduce_max_bits,
     round_to_even,
@@ -33,8 +33,8 @@ from ort_sdk_cpu.simd.arithmetic import (
     zero_f32,
     zero_i32,
 )
-from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
-from ort_sdk_cpu.simd.memory import load_f32_first, load_i32, load_i32_first, store_i8, store_i32, write_f32
+from ort_sdk_cpu.simd.int8 import dot_u8_i8
+from ort_sdk_cpu.simd.memory import load_f32_masked, load_i32, load_i32_masked, store_i8, store_i32, write_f32
 
 from .quantize_blocks import clear_padding, padded_size, separate_planes
 
@@ -48,28 +48,28 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ONES = np.int32(0x01010101)
 
 
-@inner
+@inline
 def _last_limb(value: Any) -> Any:
     return shift_right_signed(shift_left(value, 24), 24)
 
 
-@inner
+@inline
 def _largest_magnitude(row: int, count: int) -> Any:
     """That of some float32, infinite or NaN if one of them is."""
     bits = zero_i32()
     for element in range(0, count, 16):
-        bits = maximum_i32(bits, bit_and(load_i32_first(row + element * 4, count - element), splat_i32(_MAGNITUDE)))
+        bits = maximum_i32(bits, bit_and(load_i32_masked(row + element * 4, count - element), splat_i32(_MAGNITUDE)))
     return reduce_max_bits(bits)
 
 
-@inner
+@inline
 def _quantize_block(row: int, count: int, target: int, stride: int, scale_place: int, sum_place: int) -> Any:
     """The limbs, scale and sum of a block's elements, which is returned, too; zeros up to whole vectors."""
     # A power of two: scaling rounds nothing off.
-    scale = max(power_of_two(_largest_magnitude(row, count)) * _UNIT, _SMALLEST_SCALE)
+    scale = max(floor_power_of_two(_largest_magnitude(row, count)) * _UNIT, _SMALLEST_SCALE)
     inverse, total = splat_f32(np.float32(1) / scale), zero_f32()
     for element in range(0, count, 16):
-        x = load_f32_first(row + element * 4, count - element)
+        x = load_f32_masked(row + element * 4, count - element)
         total = add(total, x)
         rest = to_i32(round_to_even(multiply(x, inverse)))
         # From the last limb on: each is signed, and what is left is divided by 256 exactly.
@@ -84,16 +84,16 @@ def _quantize_block(row: int, count: int, target: int, stride: int, scale_place:
     return value
 
 
-@inner
+@inline
 def _pair_of_limbs(total: Any, place: int, stride: int) -> Any:
     """Add 256 times the sums of the bytes of each lane of a line, and those of the next line."""
     ones = splat_i32(_ONES)
     # A dot product with ones adds up four bytes.
-    total = add(total, shift_left(add_products_u8_i8(zero_i32(), ones, load_i32(place)), 8))
-    return add_products_u8_i8(total, ones, load_i32(place + stride))
+    total = add(total, shift_left(dot_u8_i8(zero_i32(), ones, load_i32(place)), 8))
+    return dot_u8_i8(total, ones, load_i32(place + stride))
 
 
-@inner
+@inline
 def _lane_sums(place: int, stride: int, planes: int) -> Any:
     """Of the limbs of each lane of a span."""
     first, others = zero_i32(), zero_i32()
@@ -104,7 +104,7 @@ def _lane_sums(place: int, stride: int, planes: int) -> Any:
     return first, others
 
 
-@inner
+@inline
 def quantize_row_to_limbs(row: int, size: int, block: int, planes: int, target: int, stride: int, scales: int, sums: int) -> None:
     """Quantize a row, and deinterleave the elements that share a byte of the weight.
 

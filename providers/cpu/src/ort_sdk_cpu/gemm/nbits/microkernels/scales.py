@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
+from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.simd.arithmetic import bit_and, bit_xor, multiply, shift_right, splat_f32, splat_i32, subtract, to_f32
-from ort_sdk_cpu.simd.interleave import deinterleave
-from ort_sdk_cpu.simd.memory import load_f32, load_f32_first, load_u8, store_f32
+from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, load_u8, store_f32
 from ort_sdk_cpu.simd.shuffles import transpose_rows
+from ort_sdk_cpu.simd.transpose import deinterleave
 
 from .unpack import FIRST_CODES
 
@@ -23,11 +23,11 @@ def _row_zero(bits: int) -> Any:
     """Zero points of up to 16 blocks of a row of a weight [N, ...]."""
     first_codes = FIRST_CODES[bits]
 
-    @inner
+    @inline
     def row_zero(zeros: int, first: int, count: int, kind: int) -> Any:
         if kind == 2:
             # These need not be whole numbers.
-            return load_f32_first(zeros + first * 4, count)
+            return load_f32_masked(zeros + first * 4, count)
         return to_f32(first_codes(zeros + first * bits // 8, count))
 
     return row_zero
@@ -37,7 +37,7 @@ def scales_of_rows(bits: int) -> Any:
     """Function that brings those of up to 16 rows and some blocks of a weight [N, ...] into a vector of a panel."""
     row_zero = _row_zero(bits)
 
-    @inner
+    @inline
     def fill(
         scales: int,
         s_stride: int,
@@ -73,7 +73,7 @@ def scales_of_columns(bits: int) -> Any:
     """Function that brings those of a strip of a weight [K, N] into a panel, ``*_stride`` bytes from block to block."""
     planes, mask = 8 // bits, (1 << bits) - 1
 
-    @inner
+    @inline
     def fill(
         scales: int,
         s_stride: int,
@@ -105,7 +105,7 @@ def scales_of_columns(bits: int) -> Any:
     return fill
 
 
-@inner
+@inline
 def scale_zeros(s_panel: int, z_panel: int, vectors: int) -> None:
     """Replace zero points by their products with the scales."""
     for index in range(vectors):
@@ -113,7 +113,7 @@ def scale_zeros(s_panel: int, z_panel: int, vectors: int) -> None:
         store_f32(z_panel + index * 64, multiply(load_f32(z_panel + index * 64), load_f32(s_panel + index * 64)))
 
 
-@inner
+@inline
 def center_zeros(z_panel: int, vectors: int, half: Any) -> None:
     """Let zero points count from half the codes' range."""
     for index in range(vectors):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.int8_dot import emit_products
+from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
-from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_lookup, emit_transpose_quarters, row_address
+from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_interleave, emit_lookup, emit_transpose_quarters
 from ort_sdk_cpu.simd.vector_types import F32, I8, I32, LANES, VF32, VI32, Vector, call, f32x16, operation
 
 from .unpack import unpacked
@@ -123,7 +123,7 @@ class _Strips:
         value, flips = splat(builder, emit_load(builder, x, I32)), splat(builder, flip)
         vectors = [codes for part in emit_interleave(builder, loaded, 1) for codes in unpacked(builder, part, self.bits, flips)]
         for index, codes in enumerate(vectors):
-            product = emit_products(builder, builder.extract_value(total, index), codes, value)
+            product = emit_dot_u8_i8(builder, builder.extract_value(total, index), codes, value)
             total = builder.insert_value(total, product, index)
         return total
 
@@ -215,7 +215,7 @@ class _StripsF32(_Strips):
         for row, address in enumerate((first, second, third, fourth)):
             # The row that stands for a missing one is multiplied by zero.
             is_there = builder.icmp_signed("<", ir.Constant(rows.type, row), rows)
-            number = emit_load(builder, row_address(builder, x, item, row, rows), F32)
+            number = emit_load(builder, clamped_row_address(builder, x, item, row, rows), F32)
             value = splat(builder, builder.select(is_there, number, ir.Constant(F32, 0.0)))
             for index, codes in enumerate(self._row_codes(builder, builder.add(address, offset))):
                 product = _fma(builder, self._number(builder, codes, table, flip), value, builder.extract_value(total, index))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.int8_dot import emit_products
+from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.vector_types import F32, I32, VF32, VI32, Vector, call, operation
 
@@ -98,7 +98,7 @@ class _Tiles:
             value = splat(builder, emit_load(builder, _moved(builder, x, row, stride), I32))
             for column, weight in enumerate(weights):
                 index = row * COLUMNS + column
-                product = emit_products(builder, builder.extract_value(total, index), weight, value)
+                product = emit_dot_u8_i8(builder, builder.extract_value(total, index), weight, value)
                 total = builder.insert_value(total, product, index)
         return total
 

@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ort_sdk_cpu.simd.memory import emit_load, emit_store, load_u2_first, load_u4_first, load_u8_first, splat
-from ort_sdk_cpu.simd.shuffles import emit_interleave, emit_transpose, emit_transpose_quarters, row_address
+from ort_sdk_cpu.simd.memory import emit_load, emit_store, load_u2_masked, load_u4_masked, load_u8_masked, splat
+from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_interleave, emit_transpose, emit_transpose_quarters
 from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "unpacked",
 ]
 
-FIRST_CODES = {2: load_u2_first, 4: load_u4_first, 8: load_u8_first}
+FIRST_CODES = {2: load_u2_masked, 4: load_u4_masked, 8: load_u8_masked}
 """``load(address, count)`` for each number of bits: the first of 16 packed codes, as integers."""
 
 _STEP_BYTES = 128
@@ -58,7 +58,7 @@ def _transpose(bits: int) -> Any:
 
 def _interleave(bits: int) -> Any:
     def interleave_codes(builder: Any, address: Any, stride: Any, rows: Any, flip: Any, target: Any, pair_stride: Any) -> None:
-        places = [row_address(builder, address, stride, row, rows) for row in range(4)]
+        places = [clamped_row_address(builder, address, stride, row, rows) for row in range(4)]
         flips = splat(builder, flip)
         loaded = [emit_load(builder, place, VI32) for place in places]
         # Four rows of K come to a lane, as int8 dot products take them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, reaches, reads, works, writes
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads, uses_workspace, writes
 from ort_sdk_cpu.jit.extents.sizes import FLOAT
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 PANEL = 64
 """Columns of a panel, unless the task's name has another number."""
 _AMX_BYTES = 64 + 4 * PANEL + 64 + 32 * (64 + 4 * PANEL)
-"""Working memory of a thread for AMX, behind its frame."""
+"""Workspace of a thread for AMX, behind its frame."""
 _BEHIND_FRAME = 63
 """Bytes behind a frame that are written, too."""
 
@@ -118,10 +118,10 @@ class Convolution(TaskArguments):
         yield reads(windows.columns, panels * FLOAT * self.panel * self.parameters)
         used, nbytes = windows.frame_bytes(), windows.workspace_bytes
         if self.is_amx:
-            # What AMX needs is at the end of a thread's working memory.
-            yield works(windows.workspace, threads * max(nbytes, used + _AMX_BYTES))
+            # What AMX needs is at the end of a thread's workspace.
+            yield uses_workspace(windows.workspace, threads * max(nbytes, used + _AMX_BYTES))
         else:
-            yield works(windows.workspace, (threads - 1) * nbytes + used if used else 0)
+            yield uses_workspace(windows.workspace, (threads - 1) * nbytes + used if used else 0)
 
     def _reads_ones(self, ones: int) -> Extents:
         windows = self.windows
@@ -134,7 +134,7 @@ def _reads_x(windows: Windows) -> Extents:
         return
     sizes = (windows.samples, windows.out_height, windows.out_width, windows.lines)
     row, pitch = windows.stride * windows.pitch, windows.height * windows.pitch
-    yield reaches(windows.x, sizes, (pitch, row, windows.window_bytes, windows.line_bytes), 4 * windows.steps)
+    yield accesses(windows.x, sizes, (pitch, row, windows.window_bytes, windows.line_bytes), 4 * windows.steps)
 
 
 class QuantizedConv(Convolution):

@@ -1,6 +1,6 @@
 """The convolutions of ``vnni`` by a processor's matrix unit (AMX).
 
-Up to 32 windows, two groups of windows that follow each other, are multiplied with a panel; their sums go to working memory, as
+Up to 32 windows, two groups of windows that follow each other, are multiplied with a panel; their sums go to workspace, as
 tiles can only be stored to memory. For weights with zero points, so are they with a panel of 16 columns of ones.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk_cpu.jit.argument_types import address_of
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task
 from ort_sdk_cpu.quantized.conv.arguments.windows import (
     DequantizedConv,
     DequantizedConvWithZeroPoints,
@@ -26,7 +26,7 @@ from ort_sdk_cpu.quantized.microkernels.requantize_rows import (
     requantize_zero_points_rows_of,
 )
 from ort_sdk_cpu.quantized.microkernels.tile import PANEL
-from ort_sdk_cpu.simd.amx import TILE_ROWS, configure, release
+from ort_sdk_cpu.simd.amx import TILE_ROWS, configure_tiles, release_tiles
 from ort_sdk_cpu.simd.arithmetic import zero_i32
 from ort_sdk_cpu.simd.memory import store_i32
 from ort_sdk_cpu.simd.vector_types import LANES
@@ -61,17 +61,17 @@ __all__ = [
 
 # A configuration is 64 bytes; vectors behind it are aligned.
 _STARTS, _ZEROS = 64, 64 + 4 * PANEL
-"""Offsets into working memory, behind the description of tiles, of what the sums of columns begin with."""
+"""Offsets into workspace, behind the description of tiles, of what the sums of columns begin with."""
 _TOTALS = _ZEROS + 64
 """Offset of sums of windows' elements, a vector of each."""
 _SUMS = _TOTALS + BLOCK_ROWS * 64
 WORKSPACE_BYTES = _SUMS + BLOCK_ROWS * 4 * PANEL
-"""Of a thread's working memory, at its end."""
+"""Of a thread's workspace, at its end."""
 _COLUMNS_AT_ONCE = 32
 _LINE_BYTES = 64
 
 
-@inner
+@inline
 def _group_at(window: int, stop: int, width: int) -> int:
     """Windows of the group that begins with one: all groups of a line are about as large.
 
@@ -85,7 +85,7 @@ def _group_at(window: int, stop: int, width: int) -> int:
     return (count + groups - 1) // groups
 
 
-@inner
+@inline
 def _window_offset(window: int, width: int, start: int, step: int, row: int) -> int:
     """Bytes from where the first line of a block begins, whose number is ``start``, to a window."""
     offset: int = (window // width - start) * step + window % width * row
@@ -98,7 +98,7 @@ def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, 
     multiply_block = multiply_block_of(panel_columns // LANES, is_int8=is_int8)
     turns = (panel_columns + _COLUMNS_AT_ONCE - 1) // _COLUMNS_AT_ONCE
 
-    @inner
+    @inline
     def block(args: Any, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, work: int) -> None:
         windows = args.windows
         spare = work + windows.workspace_bytes - WORKSPACE_BYTES
@@ -123,7 +123,7 @@ def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, 
                 # A configuration is loaded from memory and clears all tiles: only where the sizes of groups change.
                 if rows != first_rows or (others and others != second_rows):
                     first_rows, second_rows = rows, max(1, others)
-                    configure(spare, first_rows, second_rows, chunk_steps)
+                    configure_tiles(spare, first_rows, second_rows, chunk_steps)
                 x = base + _window_offset(window, width, start, step, row)
                 # The second group may be of the next line: it is as far from the first as that is.
                 x_group = base + _window_offset(following, width, start, step, row) - x
@@ -139,12 +139,12 @@ def _blocks(finish: Any, start_of: Any, panel_columns: int, parameters: int, *, 
                 finish(args, rows + others, spare, of_columns, offset, left)
                 window = following + others
         # Until they are released, the system saves 8 KiB of tiles at each switch of threads.
-        release()
+        release_tiles()
 
     return block
 
 
-@inner
+@inline
 def _no_total(_args: Any, _groups: int, _x: int, _x_group: int, _rows: int, _chunk_steps: int, _spare: int) -> None:
     """Weights have no zero points."""
 
@@ -152,7 +152,7 @@ def _no_total(_args: Any, _groups: int, _x: int, _x_group: int, _rows: int, _chu
 def _total_of(*, is_int8: bool) -> Any:
     multiply_block = multiply_block_of(1, is_int8=is_int8)
 
-    @inner
+    @inline
     def sum_up(args: Any, groups: int, x: int, x_group: int, rows: int, chunk_steps: int, spare: int) -> None:
         """The sums of windows' elements: products with ones, by the same instruction."""
         windows, zeros = args.windows, spare + _ZEROS
@@ -167,7 +167,7 @@ def _total_of(*, is_int8: bool) -> Any:
     return sum_up
 
 
-@inner
+@inline
 def _given_starts(_args: QuantizedConv, of_columns: int, _target: int) -> int:
     """What the sums of columns begin with is known."""
     return of_columns
@@ -176,7 +176,7 @@ def _given_starts(_args: QuantizedConv, of_columns: int, _target: int) -> int:
 def _dynamic_starts_of(*, is_int8: bool) -> Any:
     store_initial_sums = store_initial_sums_of(is_int8=is_int8)
 
-    @inner
+    @inline
     def starts(args: DequantizedConv, of_columns: int, target: int) -> int:
         """The same where x's zero point comes with each run."""
         # Once per panel: tiles of sums are loaded with it.
@@ -189,7 +189,7 @@ def _dynamic_starts_of(*, is_int8: bool) -> Any:
 def _quantized_finish_of(columns: int) -> Any:
     requantize_rows = requantize_rows_of(columns // LANES)
 
-    @inner
+    @inline
     def finish(args: QuantizedConv, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """Rows of sums as 8-bit data; ``offset`` is of the first result among all."""
         out_row = args.windows.out_channels
@@ -203,7 +203,7 @@ def _quantized_finish_of(columns: int) -> Any:
 def _add_finish_of(columns: int) -> Any:
     requantize_add_rows = requantize_add_rows_of(columns // LANES)
 
-    @inner
+    @inline
     def finish(args: QuantizedConvAdd, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """The same, with what is added."""
         out_row = args.windows.out_channels
@@ -218,7 +218,7 @@ def _add_finish_of(columns: int) -> Any:
 def _zero_points_finish_of(columns: int) -> Any:
     requantize_zero_points_rows = requantize_zero_points_rows_of(columns // LANES)
 
-    @inner
+    @inline
     def finish(args: QuantizedConvWithZeroPoints, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
         """The same of weights with zero points."""
         out_row = args.windows.out_channels
@@ -230,7 +230,7 @@ def _zero_points_finish_of(columns: int) -> Any:
     return finish
 
 
-@inner
+@inline
 def _float_finish(args: DequantizedConv, rows: int, spare: int, of_columns: int, offset: int, left: int) -> None:
     """Rows of sums as float32."""
     windows = args.windows
@@ -240,7 +240,7 @@ def _float_finish(args: DequantizedConv, rows: int, spare: int, of_columns: int,
     )
 
 
-@inner
+@inline
 def _float_zero_points_finish(
     args: DequantizedConvWithZeroPoints, rows: int, spare: int, of_columns: int, offset: int, left: int
 ) -> None:

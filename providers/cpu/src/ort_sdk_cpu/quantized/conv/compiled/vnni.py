@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ort_sdk_cpu.jit.argument_types import address_of
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task
 from ort_sdk_cpu.quantized.conv.arguments.windows import (
     Convolution,
     DequantizedConv,
@@ -61,7 +61,7 @@ __all__ = [
 def _quantized_tile_of(columns: int, *, is_int8: bool) -> Any:
     requantize_tile, parameters_of_column = requantize_tile_of(columns // LANES, is_int8=is_int8), QuantizedConv.parameters
 
-    @inner
+    @inline
     def tile(args: QuantizedConv, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """Some windows of a line with a panel; ``offset`` is of the first result among all."""
         # Arguments of the micro-kernel are read from the record for each tile: they are in the first cache, and registers are
@@ -81,7 +81,7 @@ def _add_tile_of(columns: int, *, is_int8: bool) -> Any:
     requantize_add_tile = requantize_add_tile_of(columns // LANES, is_int8=is_int8)
     parameters_of_column = QuantizedConvAdd.parameters
 
-    @inner
+    @inline
     def tile(args: QuantizedConvAdd, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """The same, with what is added."""
         windows = args.windows
@@ -100,7 +100,7 @@ def _zero_points_tile_of(columns: int, *, is_int8: bool) -> Any:
     requantize_zero_points_tile = requantize_zero_points_tile_of(columns // LANES, is_int8=is_int8)
     parameters_of_column = QuantizedConvWithZeroPoints.parameters
 
-    @inner
+    @inline
     def tile(
         args: QuantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int
     ) -> None:
@@ -119,7 +119,7 @@ def _zero_points_tile_of(columns: int, *, is_int8: bool) -> Any:
 def _float_tile_of(*, is_int8: bool) -> Any:
     dequantize_tile, parameters_of_column = dequantize_tile_of(is_int8=is_int8), DequantizedConv.parameters
 
-    @inner
+    @inline
     def tile(args: DequantizedConv, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int) -> None:
         """Some windows of a line with a panel, as float32."""
         windows = args.windows
@@ -139,7 +139,7 @@ def _float_zero_points_tile_of(*, is_int8: bool) -> Any:
         DequantizedConvWithZeroPoints.parameters,
     )
 
-    @inner
+    @inline
     def tile(
         args: DequantizedConvWithZeroPoints, count: int, x: int, panel: int, offset: int, prefetch: int, prefetch_step: int
     ) -> None:
@@ -158,7 +158,7 @@ def _float_zero_points_tile_of(*, is_int8: bool) -> Any:
 def _blocks(tile_of: Any, most: int, panel_columns: int) -> Any:
     """Windows of a sample with panels, by register tiles of up to ``most`` windows."""
 
-    @inner
+    @inline
     def block(args: Any, sample: int, first: int, stop: int, begin: int, end: int, base: int, pitch: int, _work: int) -> None:
         windows = args.windows
         width, row = windows.out_width, windows.window_bytes

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import Task, task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import Task, task
 from ort_sdk_cpu.quantized.conv.arguments.windows import Convolution, DequantizedConv, QuantizedConv, Windows
 from ort_sdk_cpu.simd.arithmetic import add, multiply, shift_left, splat_i32
-from ort_sdk_cpu.simd.bytes import broadcast_u8, load_bytes_first
-from ort_sdk_cpu.simd.memory import load_i32, load_u8_first, store_i32
+from ort_sdk_cpu.simd.int8 import broadcast_u8, load_bytes_masked
+from ort_sdk_cpu.simd.memory import load_i32, load_u8_masked, store_i32
 
 __all__ = ["constant_fill", "dynamic_fill", "panel_at", "panel_bytes", "windows_task"]
 
@@ -21,49 +21,49 @@ _EVERY_BYTE = 0x01010101
 _INTERLEAVED = 2
 
 
-@inner
+@inline
 def _fill(target: int, stop: int, value: Any) -> None:
     """Up to 63 bytes behind ``stop`` are written, too: a frame's lines are written in order, and its last has room behind."""
     for address in range(target, stop, 64):
         store_i32(address, value)
 
 
-@inner
+@inline
 def _copy(source: int, target: int, count: int) -> None:
     """Up to 63 bytes behind the target are written, too; none behind the source is read."""
     whole = count // 64 * 64
     for offset in range(0, whole, 64):
         store_i32(target + offset, load_i32(source + offset))
     if whole < count:
-        store_i32(target + whole, load_bytes_first(source + whole, count - whole))
+        store_i32(target + whole, load_bytes_masked(source + whole, count - whole))
 
 
-@inner
+@inline
 def _interleave(source: int, plane: int, channels: int, target: int, count: int) -> None:
     """Up to four planes: four bytes for each element. Up to 60 bytes behind the target are written, too.
 
     A pixel is then one step along K: images of three channels need no copy with channels last first.
     """
     for element in range(0, count, 16):
-        value = load_u8_first(source + element, count - element)
+        value = load_u8_masked(source + element, count - element)
         for channel in range(1, channels):
-            value = add(value, shift_left(load_u8_first(source + channel * plane + element, count - element), 8 * channel))
+            value = add(value, shift_left(load_u8_masked(source + channel * plane + element, count - element), 8 * channel))
         store_i32(target + element * 4, value)
 
 
-@inner
+@inline
 def constant_fill(args: QuantizedConv) -> Any:
     """What is around x, in every byte: its zero point."""
     return splat_i32(args.windows.fill)
 
 
-@inner
+@inline
 def dynamic_fill(args: DequantizedConv) -> Any:
     """The same where x's zero point comes with each run."""
     return multiply(broadcast_u8(args.dequantization.zero_point), splat_i32(_EVERY_BYTE))
 
 
-@inner
+@inline
 def _frame(windows: Windows, fill: Any, sample: int, line: int, lines: int, frame: int) -> None:
     """Lines of the input that some lines of the output are made of, with what is around them."""
     height, width, channels = windows.height, windows.width, windows.channels
@@ -84,14 +84,14 @@ def _frame(windows: Windows, fill: Any, sample: int, line: int, lines: int, fram
             _fill(target, target + pitch, fill)
 
 
-@inner
+@inline
 def panel_bytes(windows: Windows, columns: int) -> int:
     """Bytes of a panel of some columns."""
     steps: int = windows.lines * windows.steps
     return steps * 4 * columns
 
 
-@inner
+@inline
 def panel_at(windows: Windows, panel: int, columns: int, parameters: int) -> tuple[int, int, int]:
     """Addresses of a panel and of the numbers that belong to its columns, and the columns there are from its first on."""
     weights = windows.weights + panel * panel_bytes(windows, columns)
@@ -99,9 +99,9 @@ def panel_at(windows: Windows, panel: int, columns: int, parameters: int) -> tup
 
 
 def windows_task(name: str, block: Any, fill_of: Any, arguments: type[Convolution], columns: int) -> Task:
-    """The task that multiplies windows of samples with panels by ``block``, which gets the thread's working memory, too."""
+    """The task that multiplies windows of samples with panels by ``block``, which gets the thread's workspace, too."""
 
-    @inner
+    @inline
     def multiply_windows(args: Any, first: int, stop: int, begin: int, end: int, work: int) -> None:
         # In blocks that stay in the second cache while all panels go by, which come from further away; ``base`` is the address of
         # the line of a block's first window.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_sdk_cpu.jit.arguments import Pointer, TaskArguments
-from ort_sdk_cpu.jit.extents.declaration import Extents, given, reaches, works, writes
-from ort_sdk_cpu.jit.extents.sizes import FLOAT, whole
+from ort_sdk_cpu.jit.extents.declaration import Extents, accesses, reads_if_given, uses_workspace, writes
+from ort_sdk_cpu.jit.extents.sizes import FLOAT, round_up
 
 __all__ = ["MODULE", "GemmDynamicB"]
 
@@ -49,11 +49,11 @@ class GemmDynamicB(TaskArguments, module=MODULE, tasks=("gemm_dynamic_b",)):
 
     def extents(self, *, threads: int) -> Extents:
         """What is read and written."""
-        steps = whole(self.k, 4) // 4
-        yield reaches(self.a, (self.matrices * self.rows,), (self.a_row_bytes,), 4 * steps)
-        yield reaches(self.b, (self.matrices,), (self.b_matrix_bytes,), self.k * self.columns)
+        steps = round_up(self.k, 4) // 4
+        yield accesses(self.a, (self.matrices * self.rows,), (self.a_row_bytes,), 4 * steps)
+        yield accesses(self.b, (self.matrices,), (self.b_matrix_bytes,), self.k * self.columns)
         yield writes(self.out, self.matrices * self.rows * self.columns * FLOAT)
-        yield given(self.a_zero_point, 1)
-        yield given(self.b_zero_points, self.columns if self.has_column_zero_points else 1)
-        used = whole(steps) * FLOAT + 2 * FLOAT * _PANEL + steps * FLOAT * _PANEL
-        yield works(self.workspace, (threads - 1) * self.workspace_bytes + used)
+        yield reads_if_given(self.a_zero_point, 1)
+        yield reads_if_given(self.b_zero_points, self.columns if self.has_column_zero_points else 1)
+        used = round_up(steps) * FLOAT + 2 * FLOAT * _PANEL + steps * FLOAT * _PANEL
+        yield uses_workspace(self.workspace, (threads - 1) * self.workspace_bytes + used)

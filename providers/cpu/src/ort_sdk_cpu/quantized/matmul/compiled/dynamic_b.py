@@ -1,6 +1,6 @@
 """GEMM of 8-bit matrices that both come with each run, as int32.
 
-A thread takes panels of 64 columns of B: it packs one into its working memory, with what belongs to its columns, and multiplies
+A thread takes panels of 64 columns of B: it packs one into its workspace, with what belongs to its columns, and multiplies
 all rows of A with it. Zero points are handled as in gemmlowp (Jacob & Warden 2015): by sums of A's rows and of B's columns.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from numba import types
 
-from ort_sdk_cpu.jit.cache_folder import inner
-from ort_sdk_cpu.jit.task import task
+from ort_sdk_cpu.jit.numba_frontend import inline
+from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.quantized.matmul.arguments.dynamic_b import GemmDynamicB
 from ort_sdk_cpu.quantized.microkernels.tile import (
     PANEL,
@@ -23,10 +23,9 @@ from ort_sdk_cpu.quantized.microkernels.tile import (
     emit_sums,
 )
 from ort_sdk_cpu.simd.arithmetic import add, bit_xor, multiply, shift_left, splat_i32, subtract, zero_i32
-from ort_sdk_cpu.simd.bytes import broadcast_u8
-from ort_sdk_cpu.simd.int8_dot import add_products_u8_i8
-from ort_sdk_cpu.simd.ir_builder import constant, emit_choice, moved
-from ort_sdk_cpu.simd.memory import load_u8, load_u8_first, read_u8, store_i32
+from ort_sdk_cpu.simd.int8 import broadcast_u8, dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import advance, constant, emit_switch
+from ort_sdk_cpu.simd.memory import load_u8, load_u8_masked, read_u8, store_i32
 from ort_sdk_cpu.simd.vector_types import LANES, VI32, operation
 
 __all__ = ["gemm_dynamic_b"]
@@ -58,12 +57,12 @@ def _sum_tile(
         zeros = emit_columns(builder, builder.add(columns, constant(_STEP_BYTES)), VI32)
         for row, values in enumerate(sums):
             centered = emit_subtract_zero_points(builder, values, zeros)
-            emit_store_columns(builder, moved(builder, out, row, out_row), centered, left)
+            emit_store_columns(builder, advance(builder, out, row, out_row), centered, left)
 
-    emit_choice(builder, rows, range(1, ROWS_WITH_ONES + 1), emit)
+    emit_switch(builder, rows, range(1, ROWS_WITH_ONES + 1), emit)
 
 
-@inner
+@inline
 def _four_rows(args: GemmDynamicB, row: int, source: int, left: int) -> Any:
     """Sixteen columns of four rows of B as int8, four bytes for each column; zeros behind the last row."""
     pitch, sign = args.columns, args.b_sign
@@ -71,12 +70,12 @@ def _four_rows(args: GemmDynamicB, row: int, source: int, left: int) -> Any:
     for index in range(4):
         if row + index < args.k:
             address = source + index * pitch
-            value = load_u8(address) if left >= 16 else load_u8_first(address, left)
+            value = load_u8(address) if left >= 16 else load_u8_masked(address, left)
             found = add(found, shift_left(bit_xor(value, splat_i32(sign)), 8 * index))
     return found
 
 
-@inner
+@inline
 def _pack_columns(args: GemmDynamicB, b: int, first: int, vector: int, panel: int, columns: int) -> None:
     """Sixteen columns of a panel in VNNI order, with what their sums begin with and their zero points."""
     left = args.columns - first
@@ -85,12 +84,12 @@ def _pack_columns(args: GemmDynamicB, b: int, first: int, vector: int, panel: in
         value = _four_rows(args, row, b + row * args.columns + first, left)
         store_i32(panel + row * PANEL + vector * 64, value)
         # Column sums by the instruction that multiplies: A's zero point is subtracted as zero point * column sum.
-        total = add_products_u8_i8(total, splat_i32(_ONES), value)
+        total = dot_u8_i8(total, splat_i32(_ONES), value)
     a_value = read_u8(args.a_zero_point) if args.a_zero_point else 0
     a_shift = splat_i32(a_value ^ (args.a_sign & 255))
     b_zero, zero = args.b_zero_points, zero_i32()
     if b_zero:
-        zero = load_u8_first(b_zero + first, left) if args.has_column_zero_points else broadcast_u8(b_zero)
+        zero = load_u8_masked(b_zero + first, left) if args.has_column_zero_points else broadcast_u8(b_zero)
     # As B: signed numbers, or unsigned ones less 128.
     sign = 128
     zero = subtract(bit_xor(zero, splat_i32(sign ^ args.b_sign)), splat_i32(sign))

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_sdk_cpu.gemm.constant_b import ConstantBGemm
 from ort_sdk_cpu.memory import weight_arena
 from ort_sdk_cpu.memory.allocator import CpuAllocator
-from ort_sdk_cpu.memory.weight_arena import is_worth_moving, moved
+from ort_sdk_cpu.memory.weight_arena import aligned_copy, is_worth_aligning
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.addresses import address_of
 
@@ -50,20 +50,20 @@ def tensor_of(path):
 def test_which_weights_are_moved(tmp_path, monkeypatch):
     weights = weights_of(1)
     tensor = tensor_of(save(tmp_path / "model.onnx", weights))
-    assert is_worth_moving(tensor)
-    assert not is_worth_moving(tensor_of(save(tmp_path / "external.onnx", weights, external=True)))
+    assert is_worth_aligning(tensor)
+    assert not is_worth_aligning(tensor_of(save(tmp_path / "external.onnx", weights, external=True)))
     data = (tmp_path / "model.onnx").read_bytes()
-    assert not is_worth_moving(load_model(data).graph.initializers["w0"])
-    monkeypatch.setattr(weight_arena, "MOST_FILE_BYTES", weights[0].nbytes)
-    assert not is_worth_moving(tensor)
+    assert not is_worth_aligning(load_model(data).graph.initializers["w0"])
+    monkeypatch.setattr(weight_arena, "MAX_FILE_BYTES", weights[0].nbytes)
+    assert not is_worth_aligning(tensor)
 
 
 @pytest.mark.parametrize("fewest", [0, 1 << 40])
 def test_copies_are_aligned_and_the_same(tmp_path, monkeypatch, fewest):
-    monkeypatch.setattr(weight_arena, "FEWEST_FILE_BYTES", fewest)
+    monkeypatch.setattr(weight_arena, "MIN_SHARED_FILE_BYTES", fewest)
     weights = weights_of(7)
     initializers = load_model(save(tmp_path / "model.onnx", weights)).graph.initializers
-    copies = [moved(initializers[f"w{index}"], CpuAllocator(OrtMemoryInfo())) for index in range(len(weights))]
+    copies = [aligned_copy(initializers[f"w{index}"], CpuAllocator(OrtMemoryInfo())) for index in range(len(weights))]
     for copy, weight in zip(copies, weights, strict=True):
         assert address_of(copy) % 64 == 0
         assert not copy.flags.writeable

@@ -1,4 +1,4 @@
-"""Neighbouring steps driven by one call: the same results, working memory that grows, threads that work alone, failures."""
+"""Neighbouring steps driven by one call: the same results, workspace that grows, threads that work alone, failures."""
 
 import threading
 
@@ -7,8 +7,8 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 from ort_sdk_cpu.jit import call_list, task
-from ort_sdk_cpu.jit.native_call import NO_BITS, NativeCall
-from ort_sdk_cpu.memory.workspace import Scratch, ToldMemory, growth
+from ort_sdk_cpu.jit.native_call import IGNORE_STATUS, NativeCall
+from ort_sdk_cpu.memory.workspace import Workspace, WorkspaceBinding, growth
 from ort_sdk_cpu.platform import libraries, threads
 
 import ort_sdk as ort
@@ -76,7 +76,7 @@ def test_a_thread_that_works_alone_calls_one_after_the_other(joined, monkeypatch
     x = RNG.standard_normal((1, 16, 20, 20)).astype(np.float32)
     for _ in range(4):
         expected = session.run(None, {"x": x})
-    monkeypatch.setattr(threads, "is_alone", lambda: True)
+    monkeypatch.setattr(threads, "is_serial", lambda: True)
     for result, other in zip(session.run(None, {"x": x}), expected, strict=True):
         np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-5)
 
@@ -98,36 +98,36 @@ def _nothing():
 
 @needs_numba
 def test_working_memory_that_grows_is_told_to_all():
-    scratch, told = Scratch(), {}
+    workspace, told = Workspace(), {}
 
     def asking(name, nbytes):
         def prepare():
-            told[name] = scratch.address("shared", nbytes)
+            told[name] = workspace.address("shared", nbytes)
 
-        return _call(prepare, NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),), prepare))
+        return _call(prepare, NativeCall(((_nothing(), 0, 0, 0, 0, IGNORE_STATUS),), prepare))
 
     ((count, call),) = call_list.join_calls([asking("small", 8), asking("large", 1 << 20)])
     assert count == 2
-    before = growth.mark
+    before = growth.generation
     call()
-    assert growth.mark is not before
-    assert told["small"] == told["large"] == scratch.address("shared", 1)
+    assert growth.generation is not before
+    assert told["small"] == told["large"] == workspace.address("shared", 1)
 
 
 def test_a_call_is_told_once_where_memory_is_and_again_on_another_thread_or_when_any_is_replaced():
-    scratch = Scratch()
-    memory, found = ToldMemory(scratch, "shared", 64), []
-    first = memory.new_room()
-    assert first is scratch.room("shared", 1)
-    assert memory.new_room() is None
-    thread = threading.Thread(target=lambda: found.append((memory.new_room(), scratch.room("shared", 1))))
+    workspace = Workspace()
+    memory, found = WorkspaceBinding(workspace, "shared", 64), []
+    first = memory.renewed_buffer()
+    assert first is workspace.buffer("shared", 1)
+    assert memory.renewed_buffer() is None
+    thread = threading.Thread(target=lambda: found.append((memory.renewed_buffer(), workspace.buffer("shared", 1))))
     thread.start()
     thread.join()
     assert found[0][0] is found[0][1] is not first
-    assert memory.new_room() is first
-    larger = scratch.room("shared", 1 << 16)
-    assert memory.new_room() is larger is not first
-    assert memory.new_room() is None
+    assert memory.renewed_buffer() is first
+    larger = workspace.buffer("shared", 1 << 16)
+    assert memory.renewed_buffer() is larger is not first
+    assert memory.renewed_buffer() is None
 
 
 @needs_numba
@@ -136,7 +136,7 @@ def test_a_function_that_fails_is_asked_again_for_its_error():
         raise ValueError("why")
 
     done = []
-    passes = _call(lambda: done.append("first"), NativeCall(((_nothing(), 0, 0, 0, 0, NO_BITS),)))
+    passes = _call(lambda: done.append("first"), NativeCall(((_nothing(), 0, 0, 0, 0, IGNORE_STATUS),)))
     # The number of the parent process is not 0, so that looking at all bits sees a failure.
     fails = _call(fail, NativeCall(((_nothing(), 0, 0, 0, 0, 0xFFFFFFFF),)))
     ((_, call),) = call_list.join_calls([passes, fails])
@@ -154,7 +154,7 @@ def test_calls_without_any_row_do_nothing():
         raise AssertionError
 
     nothing.native = NativeCall(())
-    call_list.Batch([nothing, nothing])()
+    call_list.CallList([nothing, nothing])()
 
 
 NOTHING = {
@@ -184,7 +184,7 @@ def test_what_has_no_rows_stays_apart():
     def plain():
         pass
 
-    native = _call(plain, NativeCall(((1, 0, 0, 0, 0, NO_BITS),)))
+    native = _call(plain, NativeCall(((1, 0, 0, 0, 0, IGNORE_STATUS),)))
     assert call_list.join_calls([plain, native, plain]) == [(1, plain), (1, native), (1, plain)]
     assert call_list.join_calls([]) == []
 
@@ -200,10 +200,10 @@ def test_tasks_of_teams_that_follow_each_other_are_one_row():
         call = task.TaskCall("kernel.copy", "copy_rows_x32", (0, 0, 1, 1, 1, 2, 96, 0, 0, 0, 384, 4, 0, 0, 0, 384, 4), count)
         call.point(0, target)
         call.point(1, source)
-        return call.kept(source, target)
+        return call.bound_call(source, target)
 
     teams = [copying(arrays[at], arrays[at + 1], 2) for at in range(3)]
-    made = call_list.Batch([*teams, copying(arrays[3], arrays[4], 1)])
+    made = call_list.CallList([*teams, copying(arrays[3], arrays[4], 1)])
     assert made._count == 2
     assert made._owners == [0, 3]
     made()

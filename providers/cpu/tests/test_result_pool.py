@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from ort_sdk_cpu.memory import result_pool
-from ort_sdk_cpu.memory.result_pool import FEW_RUNS, RecycledMemory, ResultMemory
+from ort_sdk_cpu.memory.result_pool import UNPOOLED_RUNS, ResultAllocator, ResultPool
 from ort_sdk_cpu.platform.addresses import address_of
 
 from ort_sdk.testing.collection import only_new_objects
@@ -16,7 +16,7 @@ SHAPE = (300, 100)
 
 @pytest.fixture
 def memory():
-    return RecycledMemory()
+    return ResultPool()
 
 
 def test_memory_is_used_again_when_its_array_is_gone(memory):
@@ -47,16 +47,16 @@ def test_a_view_keeps_its_memory(memory, look):
 
 def test_small_and_gigantic_arrays_are_the_systems(memory):
     assert memory.empty((4, 5)).base is None
-    assert memory.empty((result_pool.LARGEST_BYTES // 4 + 1,)).base is None
+    assert memory.empty((result_pool.MAX_BYTES // 4 + 1,)).base is None
     assert memory.empty((0, 7)).shape == (0, 7)
 
 
 def test_idle_memory_is_bounded(memory, monkeypatch):
-    monkeypatch.setattr(result_pool, "MOST_KEPT_BYTES", 300_000)
+    monkeypatch.setattr(result_pool, "MAX_IDLE_BYTES", 300_000)
     arrays = [memory.empty(SHAPE) for _ in range(5)]
     places = {address_of(array) for array in arrays}
     arrays.clear()
-    assert memory._kept_bytes <= 300_000
+    assert memory._idle_bytes <= 300_000
     assert sum(len(idle) for idle in memory._idle.values()) == 2
     assert len(places) == 5
 
@@ -70,10 +70,10 @@ def test_idle_memory_serves_what_is_up_to_half_as_large(memory):
     assert address_of(small) not in (place, other)
     fitting = memory.empty((300, 100))
     assert address_of(fitting) == place  # the smaller of the two that are enough
-    assert memory._kept_bytes == result_pool._length(256_000)
+    assert memory._idle_bytes == result_pool._length(256_000)
     again = memory.empty((640, 100))
     assert address_of(again) == other
-    assert memory._kept_bytes == 0
+    assert memory._idle_bytes == 0
     del fitting
     assert address_of(memory.empty((512, 100))) == place  # whole, whatever was on it
 
@@ -87,14 +87,14 @@ def test_the_size_itself_comes_first(memory):
 
 
 def test_more_waits_where_more_was_in_use_at_once(memory, monkeypatch):
-    monkeypatch.setattr(result_pool, "MOST_KEPT_BYTES", 1_000_000)
-    at_once = RecycledMemory()
+    monkeypatch.setattr(result_pool, "MAX_IDLE_BYTES", 1_000_000)
+    at_once = ResultPool()
     arrays = [at_once.empty(SHAPE) for _ in range(9)]
     del arrays
-    assert 750_000 < at_once._kept_bytes <= 1_000_000
+    assert 750_000 < at_once._idle_bytes <= 1_000_000
     for rows in (1500, 170, 700, 300):
         memory.empty((rows, 100))
-        assert 0 < memory._kept_bytes <= 750_000
+        assert 0 < memory._idle_bytes <= 750_000
 
 
 def test_memory_may_come_back_while_memory_is_taken_and_kept(memory, monkeypatch):
@@ -121,11 +121,11 @@ def test_memory_may_come_back_while_memory_is_taken_and_kept(memory, monkeypatch
     assert not memory._returned
     assert memory._used_bytes == 0
     assert memory._lengths == sorted(memory._idle)
-    assert memory._kept_bytes == sum(block.nbytes for idle in memory._idle.values() for block in idle)
+    assert memory._idle_bytes == sum(block.nbytes for idle in memory._idle.values() for block in idle)
 
 
 def test_arrays_outlive_the_memory_that_made_them():
-    memory = RecycledMemory()
+    memory = ResultPool()
     array = memory.empty(SHAPE)
     array.fill(3)
     del memory
@@ -134,10 +134,10 @@ def test_arrays_outlive_the_memory_that_made_them():
 
 
 def test_results_lie_as_an_array_does():
-    results = ResultMemory()
+    results = ResultAllocator()
     x = np.empty((2, 30, 40, 24), np.float32)
     for source in (x, x.transpose(0, 3, 1, 2), x[:, ::2]):
-        for _ in range(FEW_RUNS + 2):
+        for _ in range(UNPOOLED_RUNS + 2):
             made = results.like(source)
             assert made.shape == source.shape
             assert made.dtype == np.float32

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task_code
-from ort_sdk_cpu.jit.cache_folder import KernelFolders, one_process
+from ort_sdk_cpu.jit.cache_folder import KernelFolders, build_lock
 from ort_sdk_cpu.jit.elf import linker, loader
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
 from ort_sdk_cpu.platform import libraries
@@ -62,7 +62,7 @@ def function(folder):
     def make(text, *types, name="total"):
         def build():
             make.builds += 1
-            return "total", llvm.emitted(text)
+            return "total", llvm.emit_object(text)
 
         code_store._store.cache_clear()
         return ctypes.CFUNCTYPE(ctypes.c_int64, *types)(code_store.code_address(name, build))
@@ -183,9 +183,9 @@ def test_functions_that_no_library_has(function):
 @needs_images
 def test_what_images_do_not_have():
     with pytest.raises(LinkError, match="thread-local variables"):
-        linker.link(llvm.emitted(OF_THREADS), "total", 0)
+        linker.link(llvm.emit_object(OF_THREADS), "total", 0)
     with pytest.raises(LinkError, match="no function 'other'"):
-        linker.link(llvm.emitted(SUM), "other", 0)
+        linker.link(llvm.emit_object(SUM), "other", 0)
     with pytest.raises(ValueError, match="ELF"):
         linker.link(b"MZ" * 100, "total", 0)
 
@@ -238,8 +238,8 @@ def _is_free(path):
 
 def test_a_thread_that_builds_may_build_more(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
-    with one_process(one):
-        with one_process(one), one_process(other):
+    with build_lock(one):
+        with build_lock(one), build_lock(other):
             assert not _is_free(tmp_path / "one.lock")
             assert not _is_free(tmp_path / "other.lock")
         assert not _is_free(tmp_path / "one.lock")
@@ -250,9 +250,9 @@ def test_a_thread_that_builds_may_build_more(tmp_path):
 BUILDING = """
 import sys, time
 from pathlib import Path
-from ort_sdk_cpu.jit.cache_folder import one_process
+from ort_sdk_cpu.jit.cache_folder import build_lock
 path = Path(sys.argv[1])
-with one_process(path):
+with build_lock(path):
     if path.exists():
         print("found")
     else:

@@ -1,7 +1,0 @@
-"""See transpose."""
-
-from __future__ import annotations
-
-from .transpose import deinterleave, interleave
-
-__all__ = ["deinterleave", "interleave"]
