@@ -17,15 +17,15 @@ from ort_sdk_cpu.memory.workspace import Workspace
 
 from .attention import attention_step
 from .attention_pattern import AttentionGroup
-from .embedding import index_step
 from .fallback import Readers, Tasks, is_constant, outputs_of, with_fallback
-from .gemm import gemm_with_epilogue
-from .nbits import nbits_step
-from .normalization import normalization_of_heads
 from .rotary import rotation_of_heads
 from .row_step import RowStep
 from .sequence import RowSequence
-from .steps import row_step
+from .steps.embedding import index_step
+from .steps.gemm import gemm_with_epilogue
+from .steps.nbits import nbits_step
+from .steps.normalization import normalization_of_heads
+from .steps.rows import row_step
 from .views import RowViews
 
 __all__ = ["RowSequence", "Tasks", "fused_sequence", "sequences_of", "tasks_of", "unfit_tasks"]

@@ -27,8 +27,8 @@ from ort_sdk_cpu.platform.addresses import address_of
 
 from .bounds import LaunchedTask, Span, check_tasks, spans_of
 from .buffers import RowLayout
-from .nbits import with_activation_tasks
 from .row_step import RowStep, RunArguments, ScoreBiasOperand
+from .steps.nbits import with_activation_tasks
 
 __all__ = ["RowSequence"]
 

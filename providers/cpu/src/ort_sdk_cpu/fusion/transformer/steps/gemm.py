@@ -7,16 +7,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, HostArray, TensorElementType
-from ort_sdk_cpu.gemm.arguments.sgemm import Gemm
-from ort_sdk_cpu.gemm.constant_b import ConstantBGemm, RowGemm
-from ort_sdk_cpu.gemm.plan import task_of
-from ort_sdk_cpu.gemm.select import BLayout
-from ort_sdk_cpu.gemm.small import SmallGemm
-from ort_sdk_cpu.jit.task_sequence import TaskWords, Word
-from ort_sdk_cpu.kernel.activation import ActivationKind
-from ort_sdk_cpu.platform.addresses import address_of
-
-from .row_step import (
+from ort_sdk_cpu.fusion.transformer.row_step import (
     FLOAT_BYTES,
     ROWS,
     WORK,
@@ -28,6 +19,14 @@ from .row_step import (
     shape_of,
     value_address,
 )
+from ort_sdk_cpu.gemm.arguments.sgemm import Gemm
+from ort_sdk_cpu.gemm.constant_b import ConstantBGemm, RowGemm
+from ort_sdk_cpu.gemm.plan import task_of
+from ort_sdk_cpu.gemm.select import BLayout
+from ort_sdk_cpu.gemm.small import SmallGemm
+from ort_sdk_cpu.jit.task_sequence import TaskWords, Word
+from ort_sdk_cpu.kernel.activation import ActivationKind
+from ort_sdk_cpu.platform.addresses import address_of
 
 __all__ = ["gemm_step", "gemm_with_epilogue"]
 

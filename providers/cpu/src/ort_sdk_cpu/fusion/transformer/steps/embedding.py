@@ -9,14 +9,13 @@ import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk_cpu.fusion.transformer.row_step import Given, RowStep, RunArguments
 from ort_sdk_cpu.jit.task_sequence import TaskWords
 from ort_sdk_cpu.movement.arguments.gather_rows import MODULE as GATHER_ROWS
 from ort_sdk_cpu.movement.arguments.gather_rows import GatherRows
 from ort_sdk_cpu.platform.addresses import address_of
 from ort_sdk_cpu.reduction.arguments.arg_max import MODULE as ARG_MAX
 from ort_sdk_cpu.reduction.arguments.arg_max import ArgMax
-
-from .row_step import Given, RowStep, RunArguments
 
 __all__ = ["index_step"]
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ort_sdk.api import FusibleProgram, FusibleStep
-from ort_sdk_cpu.jit.task_sequence import TaskWords
-from ort_sdk_cpu.normalization.arguments.rows import MODULE, Normalization
-from ort_sdk_cpu.platform.addresses import address_of
-
-from .row_step import (
+from ort_sdk_cpu.fusion.transformer.row_step import (
     ROWS,
     RowStep,
     are_floats,
@@ -20,7 +16,10 @@ from .row_step import (
     value_address,
     width_of,
 )
-from .views import RowViews
+from ort_sdk_cpu.fusion.transformer.views import RowViews
+from ort_sdk_cpu.jit.task_sequence import TaskWords
+from ort_sdk_cpu.normalization.arguments.rows import MODULE, Normalization
+from ort_sdk_cpu.platform.addresses import address_of
 
 __all__ = ["normalization_of_heads", "normalization_step", "skip_normalization_step"]
 

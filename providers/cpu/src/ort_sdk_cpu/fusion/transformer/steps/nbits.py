@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import FusibleProgram, FusibleStep, TensorElementType
+from ort_sdk_cpu.fusion.transformer.row_step import FLOAT_BYTES, ROWS, WORK, RowStep, renamed
 from ort_sdk_cpu.gemm.nbits.arguments.activations import Activations
 from ort_sdk_cpu.gemm.nbits.arguments.matmul_nbits import WORKSPACE_START, MatMulNBits
 from ort_sdk_cpu.gemm.nbits.launch import ACTIVATIONS, NBitsGemv
 from ort_sdk_cpu.gemm.nbits.operands import BIAS
 from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords, Word
-
-from .row_step import FLOAT_BYTES, ROWS, WORK, RowStep, renamed
 
 __all__ = ["nbits_step", "with_activation_tasks"]
 

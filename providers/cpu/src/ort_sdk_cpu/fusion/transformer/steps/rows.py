@@ -14,13 +14,8 @@ from ort_sdk_cpu.attention.arguments.flash import FlashAttention, thread_workspa
 from ort_sdk_cpu.attention.arguments.operands import NO_BIAS
 from ort_sdk_cpu.elementwise.arguments.functions import MODULE as FUNCTIONS
 from ort_sdk_cpu.elementwise.arguments.functions import BiasActivation, BinaryRows, QuickGeluRows
-from ort_sdk_cpu.jit.task_sequence import TaskWords
-from ort_sdk_cpu.platform.addresses import address_of
-
-from .decode import group_query_attention, multi_head_over_cache, rotary_embedding
-from .gemm import gemm_step
-from .normalization import normalization_step, skip_normalization_step
-from .row_step import (
+from ort_sdk_cpu.fusion.transformer.decode import group_query_attention, multi_head_over_cache, rotary_embedding
+from ort_sdk_cpu.fusion.transformer.row_step import (
     BATCH,
     FLOAT_BYTES,
     LENGTH,
@@ -36,6 +31,11 @@ from .row_step import (
     value_address,
     width_of,
 )
+from ort_sdk_cpu.jit.task_sequence import TaskWords
+from ort_sdk_cpu.platform.addresses import address_of
+
+from .gemm import gemm_step
+from .normalization import normalization_step, skip_normalization_step
 
 __all__ = ["row_step"]
 
