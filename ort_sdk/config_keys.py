@@ -138,7 +138,7 @@ PREPACK_CACHE_DIR = ConfigKey(
 PROGRAM_MEMORY_LIMIT_BYTES = ConfigKey(
     "session.program_memory_limit_bytes",
     "1073741824",
-    "Bytes that working memory and folded values of programs may take, of the main graph and of bodies, of all shapes and "
+    "Bytes that workspace and folded values of programs may take, of the main graph and of bodies, of all shapes and "
     "of all runs at the same time. Programs for one run at a time are always made; others go step by step where there is no "
     "room.",
     is_of_ort=False,
