@@ -59,6 +59,7 @@ def choose_general(problem: ConvProblem) -> ConvAlgorithm | None:
     """An algorithm for inputs of any size, but for ``SPECIALIZED``; None where only ``choose_small``'s are left."""
     if not problem.is_float32:
         return None
+    # From the most special to the most general: 1 x 1 of few channels is both, and the special task has no empty lanes.
     for algorithm, is_fit in _DIRECT:
         if is_fit(problem):
             return algorithm
@@ -378,6 +379,7 @@ def choose_small(problem: ConvProblem, windows: Windows) -> ConvAlgorithm:
     if problem.is_float32 and problem.has_compiler and _shapes_fit(problem):
         if not problem.is_transposed and _is_few_windows(problem, windows):
             return ConvAlgorithm.FEW_WINDOWS
+        # Loops over taps have no setup at all, which is what small problems pay for elsewhere.
         if _is_naive(problem, windows):
             return ConvAlgorithm.NAIVE
     return ConvAlgorithm.OPSET if problem.is_transposed else ConvAlgorithm.IM2COL_GEMM
@@ -410,6 +412,7 @@ def _is_naive(problem: ConvProblem, windows: Windows) -> bool:
         return False
     if activation.kind not in {ActivationKind.IDENTITY, ActivationKind.LEAKY_RELU}:
         return False
+    # The task copies what windows span, with its padding, so that no tap has to look whether it is inside.
     positions, extents = windows.output_shape, windows.extents
     if problem.is_transposed:  # a convolution of X with zeros between its elements
         positions = windows.input_shape

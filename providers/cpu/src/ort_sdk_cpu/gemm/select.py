@@ -124,14 +124,18 @@ class ChosenAlgorithm:
 
 def select_algorithm(problem: GemmProblem, threads: int = 1) -> GemmAlgorithm:
     """The algorithm for so many threads of one matrix's GEMM; of a batch whose matrices threads share, for one thread."""
+    # Packing was paid for already: panels are the fastest to read, whatever the rows.
     if problem.is_packed:
         return GemmAlgorithm.PACKED
+    # float16 has one algorithm a layout: widening costs the same, however the products are ordered.
     if problem.is_float16:
         return GemmAlgorithm.FLOAT16_NK if problem.trans_b else GemmAlgorithm.FLOAT16
+    # Rows of B (N, K) are contiguous along K, so dot products read them in order; many rows amortise a transposed copy.
     if problem.trans_b:
         return GemmAlgorithm.GEMV_NK if problem.m <= _MOST_DOT_ROWS else GemmAlgorithm.BLOCKED_NK
     if _is_for_split_k(problem, threads):
         return GemmAlgorithm.SPLIT_K
+    # Split-K comes before the GEMV: it is the same order of reading, shared among threads by streams and not by columns.
     is_gemv = problem.m in _GEMV_COLUMNS and problem.n >= _GEMV_COLUMNS[problem.m]
     return GemmAlgorithm.GEMV if is_gemv else GemmAlgorithm.BLOCKED
 
@@ -147,6 +151,7 @@ def _is_for_split_k(problem: GemmProblem, threads: int) -> bool:
 
 def threads_for_gemm(problem: GemmProblem, most: int) -> int:
     """Threads worth waking up for one GEMM."""
+    # The larger of both: a GEMV is bound by reading B, a GEMM by multiplying.
     elements = problem.k * problem.n
     return max(1, min(most, max(problem.m * elements // _FMAS_PER_THREAD, elements // _B_ELEMENTS_PER_THREAD)))
 

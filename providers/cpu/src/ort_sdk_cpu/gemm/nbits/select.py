@@ -67,10 +67,13 @@ class NBitsAlgorithm(enum.Enum):
 
 def select_algorithm(problem: NBitsProblem) -> NBitsAlgorithm:
     """The fastest algorithm known."""
+    # The matrix unit wins over everything from some rows on, and has no use below: a tile has 16 rows, full or not.
     if has_amx() and problem.m >= _fewest_amx_rows(problem) and _fits_tiles(problem):
         return NBitsAlgorithm.AMX_BF16X3 if problem.is_exact else NBitsAlgorithm.AMX_BF16
+    # Many rows are worth unpacking a panel for, few are bound by reading codes: see the thresholds.
     if problem.m > GEMV_ROWS[problem.is_exact, problem.is_kn]:
         return NBitsAlgorithm.GEMM_FLOAT32 if problem.is_exact else NBitsAlgorithm.GEMM_INT8
+    # Codes of one column lie a row apart in a KN weight: dot products along K would read a line of cache for each.
     if problem.is_kn:
         return NBitsAlgorithm.GEMV_KN
     if not problem.is_exact:
@@ -87,4 +90,5 @@ def _fewest_amx_rows(problem: NBitsProblem) -> int:
 
 def _fits_tiles(problem: NBitsProblem) -> bool:
     """Whether codes less their zero points are whole numbers, which bfloat16 holds, and blocks are whole tiles."""
+    # bfloat16 has 8 bits of mantissa: a code of 8 bits less a zero point is exact, a fraction of one is not.
     return not problem.has_float_zero_points and problem.block_size % _TILE_STEPS == 0

@@ -140,6 +140,7 @@ def select_qlinear_conv(problem: QLinearConvProblem) -> QuantizedConvAlgorithm:
         return QuantizedConvAlgorithm.NUMPY
     output_shape, is_slow_otherwise = problem.output_shape, problem.is_wide or is_grouped
     is_task = has_numba and is_direct(problem.weight_shape, problem.geometry, problem.x_shape)
+    # NHWC in memory tells that a fast convolution came before, whose code is loaded: small work is worth it then.
     if not problem.is_channels_last:
         least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK
         is_worth_it = _work(output_shape, problem.weight_shape) >= least
@@ -148,6 +149,7 @@ def select_qlinear_conv(problem: QLinearConvProblem) -> QuantizedConvAlgorithm:
             return QuantizedConvAlgorithm.NUMPY
     if is_task:
         return _vectors_or_amx(problem, output_shape)
+    # oneDNN takes int8 weights only: those that need 9 bits are split, one convolution for each part.
     if problem.is_wide:
         return QuantizedConvAlgorithm.ONEDNN_SPLIT
     return QuantizedConvAlgorithm.ONEDNN if has_vnni() else QuantizedConvAlgorithm.NUMPY
@@ -161,6 +163,7 @@ def _is_at_hand(problem: QLinearConvProblem) -> bool:
 
 
 def _vectors_or_amx(problem: QLinearConvProblem, output_shape: Sequence[int]) -> QuantizedConvAlgorithm:
+    # Only a tiling says whether lines divide into chunks that fill a tile, so one is made to ask it.
     if not has_amx():
         return QuantizedConvAlgorithm.VNNI
     shapes = problem.x_shape, problem.weight_shape, output_shape
@@ -204,6 +207,7 @@ def panel_for(outputs: int, *, is_plain: bool) -> int:
         outputs: at least one.
         is_plain: whether elements are multiplied as they are, and not summed up.
     """
+    # A step computes all columns of a panel, there or not: few outputs waste less of narrow panels, which cost more a column.
     return min(_PANELS, key=lambda panel: -(-outputs // panel) * _PANELS[panel][not is_plain])
 
 
@@ -247,5 +251,6 @@ def with_amx(tiling: Tiling) -> Tiling:
         return tiling
     # No tile may reach beyond a line: the steps of a chunk divide those of a line.
     chunk = max(count for count in range(1, TILE_STEPS + 1) if steps % count == 0)
+    # Windows of a line are shared evenly among tiles: of the last one, no rows are left empty that others could have.
     rows = image.out_size[1] / -(-image.out_size[1] // TILE_ROWS)
     return tiling._replace(chunk=chunk) if rows * chunk >= LEAST_OF_TILE else tiling

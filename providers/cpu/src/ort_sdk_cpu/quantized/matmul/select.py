@@ -60,6 +60,7 @@ def select_constant_b(info: KernelInfo) -> QuantizedGemmAlgorithm:
 
     Whether K has to be split is seen when B is first read: ``are_sums_exact``.
     """
+    # Panels are packed for one zero point and scale per column at most, and once: all of B's parameters have to stay.
     tensor, element = info.constants.get(1), info.input_element_type(1)
     if not libraries.numba().is_usable or tensor is None or len(tensor.shape) != 2 or not all(tensor.shape):
         return QuantizedGemmAlgorithm.NUMPY
@@ -78,6 +79,7 @@ def select_constant_b(info: KernelInfo) -> QuantizedGemmAlgorithm:
 
 def are_sums_exact(matrix: HostArray, zeros: HostArray) -> bool:
     """Whether float32 holds all sums of products with a matrix less its zero points."""
+    # The bound holds for every A, which is why A's zero point does not count; blocks keep the differences in a cache.
     total = np.zeros(matrix.shape[1], np.int64)
     for start in range(0, len(matrix), K_BLOCK):
         total += np.abs(matrix[start : start + K_BLOCK] - zeros.reshape(-1).astype(np.int16)).sum(axis=0)
@@ -91,6 +93,8 @@ def select_dynamic_b(a: HostArray, b: HostArray, zero_points: Sequence[HostArray
     # A batch of B's for a batch of A's, or one B for all rows of A: other broadcasts would repeat matrices in memory.
     if a.shape[-1] != b.shape[-2] or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
         return QuantizedGemmAlgorithm.NUMPY
+    # With one zero point of A, what corrects its sums is a number per column; one zero point per row would make it a product
+    # for each result.
     a_zero, b_zero = zero_points
     is_a_known = a_zero is None or (a_zero.size == 1 and a_zero.dtype == a.dtype)
     is_b_known = b_zero is None or (b_zero.dtype == b.dtype and (b_zero.size == 1 or b_zero.shape == b.shape[-1:]))
