@@ -49,7 +49,7 @@ def tasks_of(program: FusibleProgram, expressions: Expressions, groups: Sequence
         made = _single(step, program) if followed is None else None
         positions, task = followed if followed is not None else ((position,), made)
         if task is not None:
-            tasks[positions] = task.over(views)
+            tasks[positions] = views.resolved(task)
         if task is not None and task.is_row_parallel:
             for index in task.writes:
                 views.assume_batch_shape(index, step.inputs[0])

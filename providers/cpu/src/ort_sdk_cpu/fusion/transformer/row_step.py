@@ -7,8 +7,7 @@ named numbers, such as the number of rows or the address of a value, times const
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, HostArray, Tens
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.gemm.select import BLayout
 from ort_sdk_cpu.jit.task_sequence import LinearTerms, TaskWords, Word
-
-if TYPE_CHECKING:
-    from .views import RowViews
 
 __all__ = [
     "BATCH",
@@ -179,24 +175,6 @@ class RowStep:
         others = () if self.cache is None else self.cache.inputs
         scores = () if self.added is None else (self.added.index,)
         return frozenset((*self.reads, *others, *scores))
-
-    def over(self, views: RowViews) -> RowStep:
-        """The same, reading rows of the values that reshapes are views of."""
-        found = {index: views.rows(index) for index in self.reads}
-        if all(own.value == index for index, own in found.items()):
-            return self
-        names = {index: own.value for index, own in found.items()}
-        steps = frozenset().union(self.repeated, *(own.steps for own in found.values()))
-        required = frozenset().union(self.required, *(own.required for own in found.values()))
-        return replace(
-            self,
-            task=renamed(self.task, names),
-            widths={names.get(index, index): width for index, width in self.widths.items()},
-            reads=tuple(names[index] for index in self.reads),
-            repeated=steps,
-            required=required,
-            activation_task=None if self.activation_task is None else self.activation_task.over(views),
-        )
 
 
 def renamed(task: TaskWords, names: Mapping[int, int]) -> TaskWords:

@@ -17,7 +17,7 @@ from ort_sdk.api import FusibleProgram, FusibleStep
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.fusion.shapes.expressions import OPEN, Expressions
 
-from .row_step import FLOAT_BYTES, RowOperand
+from .row_step import FLOAT_BYTES, RowOperand, RowStep, renamed
 
 __all__ = ["SWAP_TOKENS_AND_HEADS", "Heads", "RowViews", "SameRows"]
 
@@ -109,6 +109,24 @@ class RowViews:
             if found is None or step is None:
                 return SameRows(value, steps, required)
             steps, required, value = steps | found.steps | {position}, required | found.required, found.value
+
+    def resolved(self, step: RowStep) -> RowStep:
+        """A step that reads the rows of values that reshapes are views of."""
+        found = {index: self.rows(index) for index in step.reads}
+        if all(own.value == index for index, own in found.items()):
+            return step
+        names = {index: own.value for index, own in found.items()}
+        steps = frozenset().union(step.repeated, *(own.steps for own in found.values()))
+        required = frozenset().union(step.required, *(own.required for own in found.values()))
+        return replace(
+            step,
+            task=renamed(step.task, names),
+            widths={names.get(index, index): width for index, width in step.widths.items()},
+            reads=tuple(names[index] for index in step.reads),
+            repeated=steps,
+            required=required,
+            activation_task=None if step.activation_task is None else self.resolved(step.activation_task),
+        )
 
     def reshaped(self, step: FusibleStep, value: int) -> SameRows | None:
         """The input of a Reshape to ``value``, (rows, width) or (batch, tokens, width), if its rows stay; else None."""
