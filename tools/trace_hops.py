@@ -2,10 +2,10 @@
 
     python -P tools/trace_hops.py [OPERATOR ...]
 
-For each operator, a model of one node is run. Two call stacks are recorded: the deepest in which an object of the operator's
-family is made while the session is, which is where the kernel is chosen and made, and the one in which the task that computes the
-node gets its machine code. What both pass in the provider, module by module, is the way a reader of the sources has to go, from
-the registry on; a step from one module to another is a hop.
+For each operator, a model of one node is run. Two call stacks are recorded: the one in which the object is made that computes
+the node, while the session is, and the last one in which the operator's family gets a task's machine code: in the program that
+replays further runs. What both pass in the provider, module by module, is the way a reader of the sources has to go, from the
+registry on; a step from one module to another is a hop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import ort_sdk
 
 PROVIDER = "ort_sdk_cpu."
 MOST_HOPS = 6
-FAMILIES = {"Conv": "conv", "MatMul": "gemm", "MultiHeadAttention": "attention", "LSTM": "rnn"}
+FAMILIES = {"Conv": "conv.", "MatMul": "gemm.", "MultiHeadAttention": "attention.", "LSTM": "rnn."}
 RUNS = 3
 """A program is compiled in the second."""
 
@@ -86,16 +86,17 @@ def _stack(frame: FrameType) -> Stack:
 
 
 class Recorder:
-    """Call stacks of one session: the deepest in a family while it is made, and that in which machine code is asked for.
+    """Call stacks of one session: those in which objects are made while it is, and the one in which machine code is asked for.
 
     Args:
-        family: package of the operator's kernels.
+        family: package of the operator's kernels, with a dot behind it.
     """
 
     def __init__(self, family: str) -> None:
-        self._family = f"{PROVIDER}{family}."
+        self._family = family
         self.is_created = False
-        self.created: Stack = []
+        self.created: dict[str, Stack] = {}
+        """Module of an object's class → the stack in which the first of them was made."""
         self.launched: Stack = []
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
@@ -103,15 +104,18 @@ class Recorder:
         if event != "call":
             return
         name, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-        if name == f"{PROVIDER}jit.task" and function == "address" and not self.launched:
+        if name == f"{PROVIDER}jit.task_code" and function == "address" and self.is_created:
             stack = _stack(frame)
-            self.launched = stack[: stack.index("jit.task") + 1]
-        elif not self.is_created and function == "__init__" and name.startswith(self._family):
-            self.created = max(self.created, _stack(frame), key=len)
+            first = next(index for index, module in enumerate(stack) if module.startswith("jit."))
+            if stack[first - 1].startswith(self._family):
+                self.launched = stack[: first + 1]
+        elif not self.is_created and function == "__init__" and name.startswith(PROVIDER) and "self" in frame.f_locals:
+            module = type(frame.f_locals["self"]).__module__.removeprefix(PROVIDER)
+            self.created.setdefault(module, _stack(frame))
 
 
-def hops(op_type: str) -> tuple[Stack, Stack]:
-    """The two stacks of an operator's node."""
+def way(op_type: str) -> Stack:
+    """The modules to read, in order, each once."""
     model, feeds = model_of(op_type)
     recorder = Recorder(FAMILIES[op_type])
     sys.setprofile(recorder)
@@ -122,13 +126,8 @@ def hops(op_type: str) -> tuple[Stack, Stack]:
             session.run(None, feeds)
     finally:
         sys.setprofile(None)
-    return recorder.created, recorder.launched
-
-
-def way(op_type: str) -> Stack:
-    """The modules to read, in order, each once."""
-    created, launched = hops(op_type)
-    return list(dict.fromkeys(["registry", *created, *launched]))
+    made = next((recorder.created[module] for module in recorder.launched if module in recorder.created), [])
+    return list(dict.fromkeys(["registry", *made, *recorder.launched]))
 
 
 def main(operators: list[str]) -> int:
