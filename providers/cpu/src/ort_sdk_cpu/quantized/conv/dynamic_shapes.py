@@ -26,7 +26,7 @@ from ort_sdk_cpu.quantized.parameters import EXACT_FLOAT, limits, sign_bit
 
 if TYPE_CHECKING:
     from .dequantized import DequantizedConvolution
-    from .qlinear import QLinearConvConstants
+    from .qlinear_constants import QLinearConvConstants
 
 __all__ = ["DynamicConvInteger", "DynamicDepthwise", "dynamic_depthwise"]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph, KernelInfo, RuntimeException
-from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.conv.geometry import ConvGeometry
 from ort_sdk_cpu.kernel.layouts.channels_last import ArraysCall, Call, ChannelsLastKernel, readable
 from ort_sdk_cpu.kernel.layouts.memory import AnyLayout, channels_last, contiguous, is_channels_last, layout_of
@@ -23,7 +22,8 @@ from ort_sdk_cpu.onednn.primitive import Primitive, convolution
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import has_vnni
 
-from .centered_weight import CenteredWeight, fits_int8
+from .centered_weight import CenteredWeight
+from .qlinear_constants import BIAS, X_SCALE, QLinearConvConstants, W, X
 from .select import QLinearConvProblem, QuantizedConvAlgorithm, select_qlinear_conv
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from .dynamic_shapes import DynamicDepthwise
     from .wide_weights import WideConvolution
 
-__all__ = ["QLinearConvConstants", "QLinearConvKernel", "can_compute", "kernel_for"]
+__all__ = ["QLinearConvKernel", "can_compute", "kernel_for"]
 
-X, X_SCALE, X_ZERO_POINT, W, W_SCALE, W_ZERO_POINT, Y_SCALE, Y_ZERO_POINT, BIAS = range(9)
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _INT8 = np.dtype(np.int8)
 _FLOAT = np.dtype(np.float32)
@@ -68,61 +67,6 @@ def can_compute() -> bool:
     oneDNN loses exactness on processors without VNNI, where it adds pairs of products in 16 bits; the task does not.
     """
     return is_available() and (has_vnni() or libraries.numba().is_usable)
-
-
-@dataclass(frozen=True, slots=True)
-class QLinearConvConstants:
-    """A node's constants, prepared."""
-
-    weight_shape: tuple[int, ...]
-    weight_zero_points: HostArray | None
-    """int16, (1,) or (M,); None for zeros."""
-    is_wide: bool
-    """Whether weights less their zero points do not fit into 8 bits."""
-    scales: HostArray
-    """Of sums divided by that of Y: float32, (1,) or (M,)."""
-    bias: HostArray | None
-    """In units of Y's scale: float32, (M,), for oneDNN."""
-    sum_bias: HostArray | None
-    """The same added to sums: int32, (M,)."""
-    x_zero_point: HostArray
-    """int32, (1,)."""
-    y_zero_point: HostArray
-    output_dtype: np.dtype[Any]
-
-    @classmethod
-    def of(cls, constants: Sequence[Any]) -> QLinearConvConstants | None:
-        """From a node's constant inputs by index; None if there is no kernel for them."""
-        weight, y_zero_point = constants[W], constants[Y_ZERO_POINT]
-        if weight.dtype not in _BYTES or y_zero_point.dtype not in _BYTES or not 3 <= weight.ndim <= 5 or not weight.size:
-            return None
-        zero_points = constants[W_ZERO_POINT].astype(np.int16).reshape(-1)
-        if zero_points.size not in {1, weight.shape[0]}:
-            return None
-        if constants[X_ZERO_POINT].size != 1 or y_zero_point.size != 1:
-            return None
-        scales = (constants[X_SCALE].reshape(()) * constants[W_SCALE] / constants[Y_SCALE].reshape(())).reshape(-1)
-        scales = np.ascontiguousarray(scales, _FLOAT)
-        if scales.size not in {1, weight.shape[0]} or constants[X_SCALE].dtype != _FLOAT or not np.isfinite(scales).all():
-            return None
-        if constants[BIAS] is not None and constants[BIAS].shape != weight.shape[:1]:
-            return None
-        bias = None if constants[BIAS] is None else np.ascontiguousarray(constants[BIAS] * scales, _FLOAT)
-        return cls(
-            tuple(weight.shape),
-            zero_points if zero_points.any() else None,
-            not fits_int8(weight, zero_points),
-            scales,
-            bias,
-            constants[BIAS],
-            _zero_point(constants[X_ZERO_POINT]),
-            _zero_point(y_zero_point),
-            y_zero_point.dtype,
-        )
-
-
-def _zero_point(value: HostArray) -> HostArray:
-    return value.reshape(-1).astype(np.int32)
 
 
 def _centered(weight: HostArray, zero_points: HostArray | None) -> HostArray:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, OpKernel, Slot
-from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvConstants, QLinearConvKernel, can_compute
+from ort_sdk_cpu.quantized.conv.qlinear import QLinearConvKernel, can_compute
+from ort_sdk_cpu.quantized.conv.qlinear_constants import QLinearConvConstants
 
 __all__ = ["QGemmKernel", "kernel_for"]
 
