@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .capi.module_functions import (
         create_and_register_allocator,
@@ -56,9 +58,6 @@ if TYPE_CHECKING:
     from .session.values.ort_device import OrtDevice
     from .session.values.ort_value import OrtValue, copy_tensors
     from .session.values.sparse_tensor import SparseTensor
-
-__version__ = "0.1.0"
-"""Version of the package; all distributions of the project share it."""
 
 _HOMES = {
     "AdapterFormat": "session.model_compiler",

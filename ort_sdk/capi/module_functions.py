@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk import __version__
 from ort_sdk.api import Fail
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import only_ort_errors
@@ -20,6 +19,7 @@ from ort_sdk.plugins.known import OFFERED_PROVIDERS
 from ort_sdk.plugins.report import report_text
 from ort_sdk.session.stages.select_providers import CPU_PROVIDER
 from ort_sdk.session.values.memory_info import OrtArenaCfg, OrtMemoryInfo
+from ort_sdk.version import __version__
 
 __all__ = [
     "create_and_register_allocator",

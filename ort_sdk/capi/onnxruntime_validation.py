@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_sdk import __version__
+from ort_sdk.version import __version__
 
 __all__ = ["check_distro_info", "cuda_version", "package_name", "version"]
 
