@@ -20,11 +20,11 @@ import importlib, re, sys
 from pathlib import Path
 import llvmlite.binding as llvm
 import ort_sdk_cpu
-from ort_sdk_cpu.jit.llvm import know_openmp
+from ort_sdk_cpu.jit.llvm import load_openmp_symbols
 from ort_sdk_cpu.jit.numba_frontend import translated
 from ort_sdk_cpu.jit.task import Task
 
-know_openmp()
+load_openmp_symbols()
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="generic", opt=2, reloc="pic")
