@@ -21,8 +21,8 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import ort_sdk_cpu
 from ort_sdk_cpu.jit.llvm import load_openmp_symbols
-from ort_sdk_cpu.jit.numba_frontend import translated
-from ort_sdk_cpu.jit.task import Task
+from ort_sdk_cpu.jit.numba_frontend import translate
+from ort_sdk_cpu.jit.task_code import Task
 
 load_openmp_symbols()
 llvm.initialize_all_targets()
@@ -39,7 +39,7 @@ for name in names[int(first)::int(shares)]:
         continue
     values = vars(importlib.import_module(f"ort_sdk_cpu.{modules[name]}")).values()
     for task in [value for value in values if isinstance(value, Task)][:1]:
-        _, text = translated(task.function, task.signature)
+        _, text = translate(task.function, task.signature)
         assert "llvm.x86" not in text, (name, task.name, sorted(set(re.findall(r"llvm[.]x86[.][a-z0-9.]+", text))))
         text = re.sub(r'target triple = ".*"', f'target triple = "{target.triple}"', text)
         text = re.sub(r'target datalayout = ".*"', f'target datalayout = "{target.target_data}"', text)
