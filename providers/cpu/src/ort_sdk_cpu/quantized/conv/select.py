@@ -80,6 +80,8 @@ class QuantizedConvAlgorithm(enum.StrEnum):
     """Weights that need 9 bits, or whose sums float32 does not hold, are two or three of int8: as many convolutions."""
     FLOAT32 = "float32"
     """Exact in float32, by convolutions that take sizes as arguments, where each run has another shape."""
+    NUMPY_UNTIL_SHAPES_VARY = "numpy, float32 where shapes vary"
+    """Without VNNI oneDNN is not exact: NumPy's, and ``FLOAT32`` once shapes vary, where its tasks take the problem."""
     NUMPY = "numpy"
 
 
@@ -152,7 +154,7 @@ def select_qlinear_conv(problem: QLinearConvProblem) -> QuantizedConvAlgorithm:
     # oneDNN takes int8 weights only: those that need 9 bits are split, one convolution for each part.
     if problem.is_wide:
         return QuantizedConvAlgorithm.ONEDNN_SPLIT
-    return QuantizedConvAlgorithm.ONEDNN if has_vnni() else QuantizedConvAlgorithm.NUMPY
+    return QuantizedConvAlgorithm.ONEDNN if has_vnni() else QuantizedConvAlgorithm.NUMPY_UNTIL_SHAPES_VARY
 
 
 def _is_at_hand(problem: QLinearConvProblem) -> bool:
