@@ -162,7 +162,10 @@ def test_errors_say_what_failed():
 
 
 def test_the_matrix_unit_is_left_to_compiled_kernels():
-    code = "import os\nfrom ort_sdk_cpu.platform import libraries\nlibraries.set_environment()\nprint(os.environ['ONEDNN_MAX_CPU_ISA'])"
+    code = (
+        "import os\nfrom ort_sdk_cpu.platform import libraries\nlibraries.set_environment()\n"
+        "print(os.environ['ONEDNN_MAX_CPU_ISA'])"
+    )
     given = {name: value for name, value in os.environ.items() if name not in {"ONEDNN_MAX_CPU_ISA", "ORT_SDK_CPU_ISA"}}
     for environment, expected in (
         (given, {"SSE41", "AVX2", "AVX512_CORE_FP16"}),
