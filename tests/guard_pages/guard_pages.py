@@ -22,7 +22,8 @@ _STANDARD_ERROR = os.fdopen(os.dup(2), "wb", buffering=0)
 FOLDER_VARIABLE = "ORT_SDK_GUARD_PAGES_FOLDER"
 SHARING = (
     "/memory/", "test_result_pool.py", "test_zero_copy.py", "test_external_data.py", "test_one_copy_of_weights.py",
-    "test_aligned_weights.py", "test_packed_weights.py", "test_call_list.py", "test_allocator.py", "weight_is_kept_once", "is_aligned",
+    "test_aligned_weights.py", "test_packed_weights.py", "test_call_list.py",
+    "test_allocator.py", "weight_is_kept_once", "is_aligned",
     "test_program_memory.py", "test_external_files.py", "test_matmul_nbits_packed.py", "test_dq_matmul",
     "test_dq_shift_matmul.py", "stay_in_the_file",
 )  # fmt: skip
