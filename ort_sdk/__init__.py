@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from . import version
 
 if TYPE_CHECKING:
     from .capi.module_functions import (
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from .session.values.ort_device import OrtDevice
     from .session.values.ort_value import OrtValue, copy_tensors
     from .session.values.sparse_tensor import SparseTensor
+
+__version__ = version.__version__
+"""Version of the package; all distributions of the project share it."""
 
 _HOMES = {
     "AdapterFormat": "session.model_compiler",
