@@ -321,7 +321,7 @@ def test_weights_are_not_held_in_float(tmp_path, level, programs):
     finally:
         tracemalloc.stop()
     assert held_bytes < weights.nbytes
-    is_read_in_place = libraries.numba().is_usable and instruction_set() >= InstructionSet.AVX2
+    is_read_in_place = libraries.compiled_kernels().is_usable and instruction_set() >= InstructionSet.AVX2
     assert (most_bytes > 2 * weights.nbytes) is not is_read_in_place
 
 

@@ -137,7 +137,7 @@ def _slot(value, *, is_fixed):
 
 def joined(call):
     """A call as programs drive it where it needs no Python."""
-    return CallList([call]) if libraries.numba().is_usable and getattr(call, "native", None) is not None else call
+    return CallList([call]) if libraries.compiled_kernels().is_usable and getattr(call, "native", None) is not None else call
 
 
 def _check(op_type, *inputs, tolerance=0.0, **options):

@@ -19,7 +19,7 @@ from ort_sdk.loader import load_model
 from ort_sdk.testing.collection import only_new_objects
 
 SIZE, ROWS = 1024, 2
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="products are compiled")
 
 
 def weights_of(count, seed=0):

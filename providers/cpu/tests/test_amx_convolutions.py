@@ -21,7 +21,7 @@ import ort_sdk as ort
 from ort_sdk.opset.nn.windows import WindowAttributes
 
 pytestmark = pytest.mark.skipif(
-    not libraries.numba().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
+    not libraries.compiled_kernels().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
 )
 
 X_SCALE, Y_SCALE, X_ZERO, Y_ZERO = np.float32(0.02), np.float32(0.61), 7, 3

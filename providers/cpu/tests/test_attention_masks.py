@@ -59,7 +59,7 @@ def test_what_a_mask_hides(form, has_bias):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason=libraries.numba().reason)
+@pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=libraries.compiled_kernels().reason)
 @pytest.mark.parametrize(
     ("shape", "is_native"),
     [

@@ -50,7 +50,7 @@ def test_many_pieces(check, shape):
     check("ScatterND", x, places, rng.standard_normal(300).astype(np.float32), constants=(1,))
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
+@pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="no compiler")
 def test_slices_written_at_constant_places_need_no_python(make_kernel):
     """As exporters write assignments to slices: ten rows of each plane."""
     rng = np.random.default_rng(0)

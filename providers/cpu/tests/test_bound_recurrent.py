@@ -25,7 +25,7 @@ def test_layers_from_any_layout(check, op_type, direction, sizes, recurrent_inpu
         check(op_type, lying, *others, tolerance=1e-5, **options)
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
+@pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="no compiler")
 def test_both_directions_of_a_small_layer_need_no_python(monkeypatch, make_kernel, recurrent_inputs):
     monkeypatch.setattr(operators, "_is_loaded", lambda _name: True)
     inputs = recurrent_inputs("GRU", 2, (33, 1, 8))

@@ -11,7 +11,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk
 from ort_sdk.run.program.shape_generic import RUNS_BEFORE_FUSING
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 MICROSOFT = "com.microsoft"
 WIDTH, HEADS, KEY_HEADS, SIZE, INNER, WORDS, ROWS, LAYERS = 128, 4, 2, 32, 200, 50, 400, 2

@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform import libraries, threads
 
 import ort_sdk as ort
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="no compiler")
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="no compiler")
 RNG = np.random.default_rng(0)
 MODEL = """
     <ir_version: 8, opset_import: ["" : 17]>

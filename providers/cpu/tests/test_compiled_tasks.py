@@ -17,7 +17,7 @@ from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.platform import libraries
 
 MICROSOFT = "com.microsoft"
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 needs_onednn = pytest.mark.skipif(not libraries.onednn().is_usable, reason=str(libraries.onednn()))
 
 erf = np.vectorize(math.erf)
@@ -327,7 +327,7 @@ assert "llvmlite" not in sys.modules or sys.argv[1] == "first" or not sys.platfo
 
 
 @needs_numba
-@pytest.mark.parametrize("disabled", ["", "onednn", "onednn,numba"])
+@pytest.mark.parametrize("disabled", ["", "onednn", "onednn,kernels", "onednn,numba"])
 def test_without_libraries(disabled):
     in_process(f"import sys; sys.argv = ['', 'first']\n{SESSION}")
     done = in_process(f"import sys; sys.argv = ['', 'warm']\n{SESSION}", ORT_SDK_CPU_DISABLE=disabled)

@@ -12,7 +12,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.numba().is_usable and libraries.onednn().is_usable), reason=f"{libraries.numba()}; {libraries.onednn()}"
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable), reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}"
 )
 
 

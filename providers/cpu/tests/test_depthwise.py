@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable, reason="oneDNN or numba is not installed"
 )
 
 CASES = [

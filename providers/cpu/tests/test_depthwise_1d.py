@@ -10,7 +10,7 @@ from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="needs numba")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="needs numba")
 
 RNG = np.random.default_rng(4)
 

@@ -12,8 +12,8 @@ from ort_sdk_cpu.quantized.conv import dynamic_shapes
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.numba().is_usable and libraries.onednn().is_usable and has_vnni()),
-    reason=f"{libraries.numba()}; {libraries.onednn()}; VNNI: {has_vnni()}",
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable and has_vnni()),
+    reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}; VNNI: {has_vnni()}",
 )
 PICTURES = [(1, 40, 40), (1, 40, 41), (2, 37, 43), (1, 64, 33), (3, 41, 39)]
 OUTPUTS = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8, "y": TensorProto.INT32, "r": TensorProto.FLOAT}

@@ -13,7 +13,7 @@ import ort_sdk as ort
 
 onnxruntime = pytest.importorskip("onnxruntime")
 needs_libraries = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable, reason="oneDNN or numba is not installed"
 )
 node = helper.make_node
 RNG = np.random.default_rng(5)

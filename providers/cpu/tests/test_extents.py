@@ -20,7 +20,7 @@ from ort_sdk.api import ExtentError
 
 from .task_guards import pointed, touched
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba cannot be used")
 
 HERE = Path(__file__).parent
 LAUNCHES = json.loads((HERE / "data" / "task_launches.json").read_text())

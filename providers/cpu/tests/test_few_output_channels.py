@@ -7,7 +7,7 @@ from ort_sdk_cpu.onednn import library as onednn_library
 from ort_sdk_cpu.platform import libraries
 
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable, reason="oneDNN or numba is not installed"
 )
 
 CASES = [

@@ -7,7 +7,7 @@ import pytest
 from ort_sdk_cpu.conv.small import few_windows
 from ort_sdk_cpu.platform import libraries
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 
 def random(*shape, seed=0):

@@ -12,7 +12,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 import ort_sdk
 
 pytestmark = pytest.mark.skipif(
-    not libraries.numba().is_usable or instruction_set() < InstructionSet.AVX2, reason="no tasks for float16 here"
+    not libraries.compiled_kernels().is_usable or instruction_set() < InstructionSet.AVX2, reason="no tasks for float16 here"
 )
 
 MICROSOFT = "com.microsoft"

@@ -15,7 +15,7 @@ import ort_sdk as ort
 from ort_sdk.run import types
 
 node = helper.make_node
-needs_compiler = pytest.mark.skipif(not libraries.numba().is_usable, reason=libraries.numba().reason)
+needs_compiler = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=libraries.compiled_kernels().reason)
 
 
 @pytest.fixture(autouse=True)
@@ -337,8 +337,9 @@ def test_without_programs_or_compiler_results_are_the_same(monkeypatch):
     model = _model([node("Add", ["x", "x"], ["a"]), node("Tanh", ["a"], ["y"])], {"x": x}, {"y": TensorProto.FLOAT})
     plain = _session(model, programs=False)
     without = _session(model)
-    absent = libraries.Library("numba", reason="not installed")
-    monkeypatch.setattr(libraries, "numba", lambda: absent)
+    absent = libraries.Library("compiled kernels", reason="not installed")
+    for name in ("compiled_kernels", "numba"):
+        monkeypatch.setattr(libraries, name, lambda: absent)
     for session in (plain, without):
         np.testing.assert_allclose(_fused(session, {"x": x})[0], np.tanh(2 * x), rtol=1e-6)
         assert not _groups(session)

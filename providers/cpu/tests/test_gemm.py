@@ -19,7 +19,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instructio
 
 from ort_sdk import InferenceSession, SessionOptions
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 pytestmark = needs_numba
 
 ROWS = (1, 2, 3, 4, 5, 7, 12, 13, 16, 17, 24, 25, 33, 64, 127, 130)
@@ -219,7 +219,7 @@ tests.sessions_output(tests.random(200, 150, seed=5), "MatMul", {{}})
 """
 
 
-@pytest.mark.parametrize("disabled", ["numba", "onednn", "numba,onednn"])
+@pytest.mark.parametrize("disabled", ["kernels", "onednn", "kernels,onednn", "numba,onednn"])
 def test_without_libraries(disabled):
     environment = {**os.environ, "ORT_SDK_CPU_DISABLE": disabled}
     code = _WITHOUT.format(folder=str(Path(__file__).parent))

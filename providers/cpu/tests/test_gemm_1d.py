@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk as ort
 from ort_sdk.testing.collection import only_new_objects
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="products are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="products are compiled")
 
 
 def reference(x, weight, bias, stride, pads):

@@ -10,7 +10,7 @@ from ort_sdk_cpu.kernel.task_writer import MIN_ELEMENTS
 from ort_sdk_cpu.memory.workspace import shared_workspace
 from ort_sdk_cpu.platform import libraries
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="GEMMs are compiled")
 
 
 def _random(*shape, seed=0):

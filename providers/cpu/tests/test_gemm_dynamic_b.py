@@ -10,7 +10,7 @@ import pytest
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, machine_instruction_set
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 SHAPES = [((4, 8), (8, 64)), ((1, 5), (5, 3)), ((7, 130), (130, 131)), ((2, 3, 6, 64), (2, 3, 64, 17)), ((3, 5, 33), (33, 70))]
 TYPES = [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8), (np.int8, np.uint8)]

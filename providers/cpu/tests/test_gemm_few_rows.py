@@ -9,7 +9,7 @@ from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
+@pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="GEMMs are compiled")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("inner", "columns"), [(7, 1), (48, 33), (300, 130), (5000, 70)])
 @pytest.mark.parametrize("rows", [4, 5, 8, 9, 10, 11])

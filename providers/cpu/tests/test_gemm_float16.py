@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 from ort_sdk import InferenceSession, SessionOptions
 
-can_read = libraries.numba().is_usable and instruction_set() >= InstructionSet.AVX2
+can_read = libraries.compiled_kernels().is_usable and instruction_set() >= InstructionSet.AVX2
 pytestmark = pytest.mark.skipif(not can_read, reason="numba is not installed, or the processor does not convert halves")
 
 HALF = TensorProto.FLOAT16

@@ -26,7 +26,7 @@ from ort_sdk.api import KernelInfo, NodeArg, OrtMemoryInfo
 from ort_sdk.graph.tensor import ArrayTensor
 from ort_sdk.testing.collection import only_new_objects
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="GEMMs are compiled")
 
 ROWS = (1, 2, 3, 4, 5, 11, 12, 13, 24, 25, 36, 47, 64, 128, 130)
 SIZES = ((1, 70000), (3, 1000), (127, 300), (128, 32), (130, 33), (257, 600), (768, 96), (1300, 64), (3100, 31))

@@ -14,7 +14,7 @@ from ort_sdk.api import OrtMemoryInfo
 
 from .conftest import Constant
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="GEMMs are compiled")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def all_libraries(monkeypatch):
     """As where all libraries are installed."""
     usable = type("Usable", (), {"is_usable": True})
     monkeypatch.setattr(libraries, "has_openmp", lambda: True)
-    monkeypatch.setattr(libraries, "numba", lambda: usable)
+    monkeypatch.setattr(libraries, "compiled_kernels", lambda: usable)
     monkeypatch.setattr(libraries, "onednn", lambda: usable)
 
 
@@ -96,7 +96,7 @@ def test_kernels(node, expected):
 @pytest.mark.usefixtures("all_libraries")
 def test_kernels_without_libraries(monkeypatch):
     unusable = type("Unusable", (), {"is_usable": False})
-    monkeypatch.setattr(libraries, "numba", lambda: unusable)
+    monkeypatch.setattr(libraries, "compiled_kernels", lambda: unusable)
     assert select_kernel(GemmNode(**LARGE)) is GemmKernel.ONEDNN
     assert select_kernel(GemmNode(is_plain=True)) is GemmKernel.USUAL
     monkeypatch.setattr(libraries, "onednn", lambda: unusable)

@@ -12,7 +12,7 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk import InferenceSession, SessionOptions
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.numba().is_usable and libraries.has_openmp()), reason="GEMMs are compiled, threads are OpenMP's"
+    not (libraries.compiled_kernels().is_usable and libraries.has_openmp()), reason="GEMMs are compiled, threads are OpenMP's"
 )
 
 COLUMNS, STEPS = 4096, 32

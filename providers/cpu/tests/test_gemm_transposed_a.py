@@ -11,7 +11,7 @@ from ort_sdk.api import NodeArg
 MICROSOFT = "com.microsoft"
 
 
-@pytest.mark.skipif(not libraries.numba().is_usable, reason="GEMMs are compiled")
+@pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="GEMMs are compiled")
 @pytest.mark.parametrize("shape", [(220, 30), (1, 257, 100), (2, 3, 256, 5)], ids=str)
 @pytest.mark.parametrize("trans_b", [0, 1])
 @pytest.mark.parametrize("is_contiguous_transposed", [False, True])

@@ -8,7 +8,7 @@ from ort_sdk_cpu.attention.flash import AttentionShape, AttentionTask
 from ort_sdk_cpu.jit.task import TaskCall
 from ort_sdk_cpu.platform import libraries
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 LOWEST = float(np.finfo(np.float32).min)
 
 

@@ -16,7 +16,7 @@ from ort_sdk_cpu.quantized.conv import select
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is missing"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable, reason="oneDNN or numba is missing"
 )
 
 OUTPUTS = (1, 15, 16, 20, 32, 47, 96)

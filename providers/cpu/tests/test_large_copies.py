@@ -7,7 +7,7 @@ from ort_sdk_cpu.platform import libraries
 
 import ort_sdk as ort
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 TYPES = [np.float32, np.int64, np.float16, np.uint8, np.bool_]
 

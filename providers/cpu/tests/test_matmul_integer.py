@@ -8,7 +8,7 @@ from ort_sdk_cpu.quantized.matmul import constant_b
 
 import ort_sdk as ort
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 
 def _numbers(dtype, *shape, seed=0):

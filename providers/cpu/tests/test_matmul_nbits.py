@@ -23,7 +23,7 @@ from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, OrtMemoryInfo, Ten
 from ort_sdk.api.element_type import element_type_of
 from ort_sdk.opset.contrib import matmul_nbits_layout
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 MICROSOFT = "com.microsoft"
 EXACT, INT8 = 0, 4

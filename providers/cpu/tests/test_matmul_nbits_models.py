@@ -15,7 +15,7 @@ from ort_sdk_cpu.platform.cpu_features import has_amx
 
 import ort_sdk
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 BLOCK = 32
 FORMS = ("MatMulNBits", "DQ+MatMul")

@@ -16,7 +16,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk
 from ort_sdk.testing.collection import only_new_objects
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 CACHE = "session.prepack_cache_dir"
 FILE = "session.optimized_model_external_initializers_file_name"

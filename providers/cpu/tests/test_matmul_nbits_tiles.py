@@ -15,7 +15,7 @@ from ort_sdk_cpu.platform.cpu_features import has_amx
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 
 pytestmark = pytest.mark.skipif(
-    not libraries.numba().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
+    not libraries.compiled_kernels().is_usable or not has_amx(), reason="no compiler, or a processor without a matrix unit"
 )
 
 TILES = "gemm.nbits.gemm_amx"

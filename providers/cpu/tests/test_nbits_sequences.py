@@ -20,7 +20,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set, m
 import ort_sdk
 from ort_sdk.api import ExtentError
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 MICROSOFT = "com.microsoft"
 EXACT, INT8 = 0, 4

@@ -12,7 +12,7 @@ from ort_sdk_cpu.platform.cpu_features import has_vnni
 from ort_sdk import InferenceSession
 from ort_sdk.testing.collection import only_new_objects
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 CHANNELS, KERNEL = 256, 3
 

@@ -10,7 +10,7 @@ from ort_sdk_cpu.rnn.packing import _unpacked, panels_of
 
 import ort_sdk as ort
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="needs numba")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="needs numba")
 
 FORMS = {"lstm": ("LSTM", 4, {}), "gru": ("GRU", 3, {"linear_before_reset": 1}), "gru_reset_first": ("GRU", 3, {})}
 HIDDEN, INPUTS = 70, 24

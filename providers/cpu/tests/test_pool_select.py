@@ -7,7 +7,7 @@ from ort_sdk_cpu.pool.select import PoolAlgorithm, PoolProblem, select_pool, sel
 
 from ort_sdk.opset.nn.windows import Windows
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba cannot be used")
 
 
 def windows(size, kernel, stride=1, pad=0):

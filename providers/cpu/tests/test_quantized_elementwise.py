@@ -11,7 +11,7 @@ from ort_sdk_cpu.quantized.elementwise import _FixedTasks
 from ort_sdk.api import NodeArg, tensor_type
 from ort_sdk.api.element_type import element_type_of
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 MICROSOFT = "com.microsoft"
 TYPES = [np.uint8, np.int8]

@@ -10,7 +10,7 @@ from ort_sdk_cpu.quantized.matmul.qgemm import QGemmKernel
 MICROSOFT = "com.microsoft"
 PARAMETERS = tuple(range(1, 9))
 needs_library = pytest.mark.skipif(not can_compute(), reason="oneDNN is missing, or VNNI and numba")
-needs_compiler = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+needs_compiler = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 
 def of_type(rng, dtype, *shape):

@@ -15,7 +15,7 @@ import ort_sdk as ort
 from ort_sdk.api.errors import OrtSdkError
 
 MICROSOFT = "com.microsoft"
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 
 def layer(size, hidden, direction, *, kind=np.int8, per_column=True, bias=True, seed=0):

@@ -16,7 +16,7 @@ from ort_sdk_cpu.quantized.matmul.select import QuantizedGemmAlgorithm, are_sums
 
 from ort_sdk.opset.nn.windows import WindowAttributes
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba cannot be used")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba cannot be used")
 
 UINT8 = np.dtype(np.uint8)
 

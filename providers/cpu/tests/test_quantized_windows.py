@@ -8,7 +8,7 @@ from ort_sdk_cpu.platform import libraries
 
 from ort_sdk import InferenceSession
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="numba is not installed")
 
 RUNS = 4
 BYTES, WORDS = (np.uint8, np.int8), (np.uint16, np.int16)

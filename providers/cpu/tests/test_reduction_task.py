@@ -7,7 +7,7 @@ import pytest
 from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.reduction import launch, operators
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 REFERENCES = {
     "ReduceL2": lambda x, **options: np.sqrt(np.sum(x * x, **options)),

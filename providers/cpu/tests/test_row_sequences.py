@@ -13,7 +13,7 @@ from ort_sdk.run.program.shape_generic import RUNS_BEFORE_FUSING
 
 MICROSOFT = "com.microsoft"
 WIDTH, HEADS, INNER = 128, 4, 200
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 
 @pytest.fixture

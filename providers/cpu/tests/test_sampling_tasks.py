@@ -10,7 +10,7 @@ from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 import ort_sdk
 from ort_sdk.api import InvalidArgument
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="samples are taken by compiled tasks")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="samples are taken by compiled tasks")
 RNG = np.random.default_rng(0)
 
 

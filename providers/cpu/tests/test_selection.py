@@ -39,7 +39,7 @@ from ort_sdk_cpu.reduction.select import (
 
 from ort_sdk.api import NodeArg
 
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 
 def reduction(shape, axes, op=ReduceOp.SUM, *, order=None, **others):

@@ -11,7 +11,7 @@ from ort_sdk_cpu.rnn.select import RecurrentAlgorithm, RecurrentProblem
 from ort_sdk.api import NodeArg
 
 MICROSOFT = "com.microsoft"
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 DECODE, DECODE_F16, FLASH = AttentionAlgorithm.DECODE, AttentionAlgorithm.DECODE_F16, AttentionAlgorithm.FLASH
 APPEND_AND_FLASH, GEMM_BLOCKS = AttentionAlgorithm.APPEND_AND_FLASH, AttentionAlgorithm.GEMM_BLOCKS

@@ -9,7 +9,7 @@ from ort_sdk_cpu.platform import libraries
 
 from ort_sdk.testing.error_bounds import assert_sums_close
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 
 @pytest.fixture(params=[1, 2, 3, 5, 8])

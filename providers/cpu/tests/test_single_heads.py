@@ -9,7 +9,7 @@ from ort_sdk_cpu.platform import libraries
 
 import ort_sdk
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 SIZE, WORDS = 32, 40
 FEW = [(past, 1, 1) for past in range(3, 9)]

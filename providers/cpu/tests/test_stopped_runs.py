@@ -12,7 +12,7 @@ import ort_sdk
 from ort_sdk.api import Fail
 from ort_sdk.api.stopping import StopFlag, Stoppable, check_stopped, current
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="calls are joined by compiled code")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="calls are joined by compiled code")
 SIZE, LAYERS = 512, 60
 
 

@@ -7,7 +7,7 @@ import pytest
 from ort_sdk_cpu.kernel.layouts.strided_copy import strided_copy
 from ort_sdk_cpu.platform import libraries
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=str(libraries.numba()))
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=str(libraries.compiled_kernels()))
 
 SHAPES = [(5,), (1,), (3, 40), (16, 16), (17, 33), (2, 3, 40), (1, 128, 16), (2, 19, 5, 7), (2, 3, 4, 5, 6), (3, 1, 64, 1, 20)]
 

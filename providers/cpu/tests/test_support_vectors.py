@@ -11,7 +11,7 @@ from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg, TensorElementType,
 from ort_sdk.opset.ml.svm import svm_regressor
 from ort_sdk.opset.numpy_namespace import NumpyNamespace
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="machines are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="machines are compiled")
 DOMAIN = "ai.onnx.ml"
 KERNELS = {"LINEAR": [0.3, 0.2, 3.0], "POLY": [0.1, 0.5, 3.0], "RBF": [0.2, 0.0, 0.0], "SIGMOID": [0.05, 0.1, 0.0]}
 

@@ -12,7 +12,7 @@ import ort_sdk
 DOMAIN = "ai.onnx.ml"
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason="classifiers are compiled")
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="classifiers are compiled")
 
 
 def _random_trees(trees, modes=("BRANCH_LEQ",), features=5, seed=0, *, missing=False):

@@ -11,7 +11,7 @@ import ort_sdk as ort
 from ort_sdk.run import types
 
 node = helper.make_node
-pytestmark = pytest.mark.skipif(not libraries.numba().is_usable, reason=libraries.numba().reason)
+pytestmark = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason=libraries.compiled_kernels().reason)
 
 INTEGERS = [np.int64, np.int32, np.int8, np.uint8]
 

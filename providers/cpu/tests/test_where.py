@@ -11,7 +11,7 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk
 
 RNG = np.random.default_rng(3)
-needs_numba = pytest.mark.skipif(not libraries.numba().is_usable, reason="compiles")
+needs_numba = pytest.mark.skipif(not libraries.compiled_kernels().is_usable, reason="compiles")
 
 
 def _where(condition, x, y):

@@ -13,7 +13,7 @@ import ort_sdk
 from ort_sdk.api import OrtSdkError
 
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.numba().is_usable, reason="oneDNN or numba is not installed"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable, reason="oneDNN or numba is not installed"
 )
 
 MICROSOFT = "com.microsoft"

@@ -394,7 +394,7 @@ def reads_float16() -> bool:
 def takes_float32(arguments: Sequence[NodeArg | None]) -> bool:
     """Whether tasks can be used here, and inputs and outputs are of float32."""
     are_floats = all(argument is None or argument.element_type is TensorElementType.FLOAT for argument in arguments)
-    return are_floats and libraries.numba().is_usable
+    return are_floats and libraries.compiled_kernels().is_usable
 
 
 def has_contiguous_rows(*arrays: HostArray | None) -> bool:

@@ -92,7 +92,7 @@ class _Writers:
 
 
 def _problem(core: _Attention, query: HostArray, value: HostArray, out: HostArray) -> AttentionProblem:
-    is_compiled = are_floats((query, out)) and libraries.numba().is_usable
+    is_compiled = are_floats((query, out)) and libraries.compiled_kernels().is_usable
     sizes = (core.batch, core.heads, core.length, core.keys, query.shape[2] // core.heads, core.value_size(value))
     return AttentionProblem(*sizes, is_compiled=is_compiled)
 

@@ -123,7 +123,7 @@ class ConvProblem:
             has_bias=info.has_input(BIAS),
             is_bias_constant=BIAS in info.constants,
             has_added=info.has_input(ADDED),
-            has_compiler=libraries.numba().is_usable,
+            has_compiler=libraries.compiled_kernels().is_usable,
             has_onednn=libraries.onednn().is_usable,
         )
 

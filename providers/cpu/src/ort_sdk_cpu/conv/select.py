@@ -434,7 +434,7 @@ def choose_dynamic(geometry: ConvGeometry, weight_shape: Sequence[int], activati
         weight_shape: of its constant weight.
         activations: what follows the convolution.
     """
-    if len(activations) > 1 or len(weight_shape) > 4 or not libraries.numba().is_usable:
+    if len(activations) > 1 or len(weight_shape) > 4 or not libraries.compiled_kernels().is_usable:
         return None
     kernel, windows = tuple(weight_shape[2:]), geometry.windows
     if geometry.transpose is not None:

@@ -41,7 +41,7 @@ def _fused_varying(program: FusibleProgram) -> StepFusion:
     scalars = ScalarSteps(program, expressions)
     products = [step for step in program.steps.values() if step.op_type in PRODUCTS]
     has_rows = any(hasattr(step.kernel, name) for step in products for name in ("call", "gemv", "row_gemm"))
-    views, readers = fused_views(program, expressions, scalars, has_rows=has_rows and libraries.numba().is_usable)
+    views, readers = fused_views(program, expressions, scalars, has_rows=has_rows and libraries.compiled_kernels().is_usable)
     left = replace(_without(program, views, readers), readers=readers)
     loops = fused_chains(replace(left, steps={own: step for own, step in left.steps.items() if scalars.is_computed(own)}))
     lines = list(scalars.fused([own for own in left.steps if own in scalars.positions], loops.fused, readers))
@@ -70,7 +70,7 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
-    if not any(hasattr(step.kernel, "can_fuse_add") for step in program.steps.values()) or not libraries.numba().is_usable:
+    if not any(hasattr(step.kernel, "can_fuse_add") for step in program.steps.values()) or not libraries.compiled_kernels().is_usable:
         return []
     from ort_sdk_cpu.fusion.conv.quantized_sums import quantized_sums
 
@@ -80,7 +80,7 @@ def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
 def _float_convolutions(program: FusibleProgram) -> list[FusedSteps]:
     if (
         not any(hasattr(step.kernel, "dequantized_convolution") for step in program.steps.values())
-        or not libraries.numba().is_usable
+        or not libraries.compiled_kernels().is_usable
     ):
         return []
     from ort_sdk_cpu.fusion.conv.dequantized import float_convolutions

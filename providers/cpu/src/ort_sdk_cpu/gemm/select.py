@@ -222,10 +222,10 @@ def select_kernel(node: GemmNode) -> GemmKernel:
     """The kernel of a node."""
     # Libraries are asked last: to ask is to load them.
     if not _has_large_constant(node) or node.trans_batch:
-        is_small = node.is_plain and not node.stores_packed_weights and libraries.numba().is_usable
+        is_small = node.is_plain and not node.stores_packed_weights and libraries.compiled_kernels().is_usable
         return GemmKernel.SMALL if is_small else GemmKernel.USUAL
     # Files keep panels or oneDNN's layout, but not matrices that are read in place.
-    if libraries.numba().is_usable and (not node.stores_packed_weights or node.gets_panels):
+    if libraries.compiled_kernels().is_usable and (not node.stores_packed_weights or node.gets_panels):
         if not node.trans_a:
             return GemmKernel.CONSTANT_B
         is_worth_copying = node.a_rank is not None and node.a_rank >= 2 and node.n >= _TRANSPOSED_A_COLUMNS

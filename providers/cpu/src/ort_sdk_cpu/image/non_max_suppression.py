@@ -27,7 +27,7 @@ MOST_BOXES = 1 << 31
 @direct_call("NonMaxSuppression")
 def non_max_suppression(info: KernelInfo) -> EagerCall | None:
     """int64 rows (batch, class, box) of float32 boxes kept."""
-    if not libraries.numba().is_usable or info.input_element_type(0) is not TensorElementType.FLOAT:
+    if not libraries.compiled_kernels().is_usable or info.input_element_type(0) is not TensorElementType.FLOAT:
         return None
     centered, workspace = int(info.attribute("center_point_box", 0)), workspace_of(info)
 

@@ -75,7 +75,7 @@ def _is_interpolated(
     compute: Compute, info: KernelInfo, types: Container[TensorElementType | None] = (TensorElementType.FLOAT,)
 ) -> TypeGuard[Resizer]:
     """Whether elements may be weighted sums of numbers of some types."""
-    is_fit = info.input_element_type(0) in types and libraries.numba().is_usable
+    is_fit = info.input_element_type(0) in types and libraries.compiled_kernels().is_usable
     return is_fit and isinstance(compute, Resizer) and info.attribute("mode", "nearest") != "nearest"
 
 

@@ -40,7 +40,7 @@ WORK = 4
 
 def _are_usual(info: KernelInfo, *, inputs: int) -> bool:
     floats = all(info.input_element_type(index) is TensorElementType.FLOAT for index in range(inputs))
-    return floats and libraries.numba().is_usable
+    return floats and libraries.compiled_kernels().is_usable
 
 
 @direct_call("GridSample")

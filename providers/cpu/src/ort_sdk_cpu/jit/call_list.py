@@ -187,7 +187,7 @@ def join_calls(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[
 
 
 def _can_run() -> bool:
-    return libraries.numba().is_usable
+    return libraries.compiled_kernels().is_usable
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def _eager_call_of(info: KernelInfo, make_writer: MakeWriter) -> EagerCall | Non
     """The node's eager call; None if it has none, or none for its element types."""
     key = (info.domain, info.op_type)
     module = EAGER_MODULES.get(key)
-    if module is None or not libraries.numba().is_usable:
+    if module is None or not libraries.compiled_kernels().is_usable:
         return None
     importlib.import_module(module)
     maker, integer_inputs = _MAKERS[key]

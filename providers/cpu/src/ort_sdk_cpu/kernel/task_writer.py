@@ -27,7 +27,7 @@ _FLOAT = np.dtype(np.float32)
 
 def is_worth_a_task(elements: int, module: str = "", name: str = "") -> bool:
     """Whether there is a compiler, and an array is large enough, or the task named is at hand anyway."""
-    if not elements or not libraries.numba().is_usable:
+    if not elements or not libraries.compiled_kernels().is_usable:
         return False
     return elements >= MIN_ELEMENTS or (bool(name) and _is_at_hand(module, name))
 

@@ -27,7 +27,7 @@ def row_distances(info: KernelInfo) -> EagerCall | None:
     """float32 (rows of A, rows of B)."""
     metric = info.attribute("metric", "sqeuclidean")
     is_usual = info.input_element_type(0) is TensorElementType.FLOAT and metric in {"sqeuclidean", "euclidean"}
-    if not is_usual or not libraries.numba().is_usable:
+    if not is_usual or not libraries.compiled_kernels().is_usable:
         return None
     workspace, results = workspace_of(info), ResultAllocator()
 

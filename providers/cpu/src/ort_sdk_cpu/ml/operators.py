@@ -39,7 +39,7 @@ MAX_RANKED_BYTES = 1 << 20
 
 def _task_of(info: KernelInfo, compute: Any) -> ScoredModel | None:
     """The model as its task reads it; None where NumPy computes it."""
-    if not isinstance(compute, Model) or not libraries.numba().is_usable:
+    if not isinstance(compute, Model) or not libraries.compiled_kernels().is_usable:
         return None
     output = info.output_element_type(0 if isinstance(compute, TreeRegressor) else 1)
     known = {

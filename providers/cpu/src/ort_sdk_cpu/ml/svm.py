@@ -120,7 +120,7 @@ def _task_of(info: KernelInfo, compute: Any) -> _Task | None:
     """The task; None where rows are of another type than it knows, or the kernel is none of its."""
     kernel = compute.kernel if isinstance(compute, Machine) else None
     is_float = info.input_element_type(0) is TensorElementType.FLOAT
-    if not is_float or not libraries.numba().is_usable or not isinstance(kernel, Kernel) or not _is_usual(kernel):
+    if not is_float or not libraries.compiled_kernels().is_usable or not isinstance(kernel, Kernel) or not _is_usual(kernel):
         return None
     return _Task(compute, kernel)
 

@@ -25,6 +25,7 @@ from .run_settings import current_threads
 __all__ = [
     "DISABLE_VARIABLE",
     "Library",
+    "compiled_kernels",
     "is_openmp_loaded",
     "limit_spinning",
     "numba",
@@ -37,9 +38,9 @@ __all__ = [
 ]
 
 DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
-"""Environment variable: names of libraries not to use, separated by commas."""
+"""Environment variable: names of what not to use, separated by commas: libraries, or ``kernels`` for all compiled kernels."""
 
-NAMES = ("onednn", "numba")
+NAMES = ("onednn", "numba", "kernels")
 LEAST_NUMBA = (0, 62)
 """The first version whose LLVM has opaque pointers, which the kernels' LLVM IR uses."""
 ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
@@ -86,10 +87,23 @@ class Library:
 
 
 @functools.cache
+def compiled_kernels() -> Library:
+    """Compiled kernels: usable where they can be compiled."""
+    switched_off = _switched_off("compiled kernels", "kernels")
+    if switched_off is not None:
+        return switched_off
+    compiler = numba()
+    if compiler.is_usable:
+        return Library("compiled kernels", f"by {compiler}")
+    return Library("compiled kernels", reason=f"numba cannot compile them: {compiler.reason}", remedy=compiler.remedy)
+
+
+@functools.cache
 def numba() -> Library:
-    """The just-in-time compiler, numba; looked up without importing it."""
-    if "numba" in disabled():
-        return Library("numba", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'numba' out of {DISABLE_VARIABLE}")
+    """The compiler of kernels, numba; looked up without importing it. Not needed where no compiled kernels are used."""
+    switched_off = _switched_off("numba", "kernels") or _switched_off("numba", "numba")
+    if switched_off is not None:
+        return switched_off
     version = version_of("numba")
     if not version or importlib.util.find_spec("numba") is None:
         return Library("numba", reason="not installed", remedy="pip install numba")
@@ -97,6 +111,13 @@ def numba() -> Library:
         least = ".".join(map(str, LEAST_NUMBA))
         return Library("numba", reason=f"{version} is installed, {least} is needed", remedy=f"pip install 'numba>={least}'")
     return Library("numba", version)
+
+
+def _switched_off(library: str, name: str) -> Library | None:
+    """A library that is not used because the variable has a name; None if it has not."""
+    if name not in disabled():
+        return None
+    return Library(library, reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take '{name}' out of {DISABLE_VARIABLE}")
 
 
 def _first_two(version: str) -> tuple[int, ...]:
@@ -107,8 +128,9 @@ def _first_two(version: str) -> tuple[int, ...]:
 @functools.cache
 def onednn() -> Library:
     """OneDNN with GCC's OpenMP, called through cffi. Looks for their files; loads GCC's OpenMP library only."""
-    if "onednn" in disabled():
-        return Library("oneDNN", reason=f"disabled by {DISABLE_VARIABLE}", remedy=f"take 'onednn' out of {DISABLE_VARIABLE}")
+    switched_off = _switched_off("oneDNN", "onednn")
+    if switched_off is not None:
+        return switched_off
     if sys.platform != "linux" or platform.machine() != "x86_64":
         here = f"{sys.platform} on {platform.machine()}"
         return Library("oneDNN", reason=f"{ONEDNN_DISTRIBUTION} is made for Linux on x86_64, this is {here}")
@@ -138,7 +160,7 @@ def disabled() -> frozenset[str]:
     """Names in ``ORT_SDK_CPU_DISABLE``.
 
     Raises:
-        InvalidArgument: a name is not that of a library.
+        InvalidArgument: a name is none of these.
     """
     names = frozenset(name.strip().lower() for name in os.environ.get(DISABLE_VARIABLE, "").split(",") if name.strip())
     if not names <= set(NAMES):

@@ -153,7 +153,7 @@ if hasattr(os, "register_at_fork"):
 @functools.cache
 def _openmp() -> Any:
     """OpenMP's library if a library of this provider uses it; else None."""
-    if not (libraries.onednn().is_usable or libraries.numba().is_usable) or not libraries.has_openmp():
+    if not (libraries.onednn().is_usable or libraries.compiled_kernels().is_usable) or not libraries.has_openmp():
         return None
     # PyDLL keeps the GIL: setting a number takes less time than releasing the lock and taking it again.
     return ctypes.PyDLL(libraries.OPENMP_FILE)

@@ -49,7 +49,7 @@ def kernel_for(info: KernelInfo, kernel: Any) -> PoolKernel | None:
     if element_type not in (_COMPARED if is_maximum else _AVERAGED) or not is_available():
         return None
     if is_maximum and element_type is TensorElementType.FLOAT:
-        return MaxPoolKernel(info, kernel) if libraries.numba().is_usable else None
+        return MaxPoolKernel(info, kernel) if libraries.compiled_kernels().is_usable else None
     return PoolKernel(info, kernel)
 
 

@@ -58,7 +58,7 @@ class _TopKNode:
 @bindable("TopK")
 def top_k(info: KernelInfo, compute: Any) -> MakeWriter | None:
     """The largest or smallest elements along an axis, and their indices."""
-    if info.input_element_type(0) is not TensorElementType.FLOAT or not libraries.numba().is_usable:
+    if info.input_element_type(0) is not TensorElementType.FLOAT or not libraries.compiled_kernels().is_usable:
         return None
     node = _TopKNode(info)
 

@@ -74,7 +74,7 @@ def _layer(info: KernelInfo, name: str, usual: Sequence[str], compute: Any) -> M
 @kernel_maker("LSTM", "GRU", "RNN")
 def packed_layer(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The node with large constant weights, which the host packs; None for others."""
-    if not isinstance(make_writer, _LayerWriters) or not libraries.numba().is_usable:
+    if not isinstance(make_writer, _LayerWriters) or not libraries.compiled_kernels().is_usable:
         return None
     are_float = all(info.input_element_type(index) is TensorElementType.FLOAT for index in (0, WEIGHT, RECURRENT))
     weights = make_writer.weights
@@ -185,7 +185,7 @@ def are_lengths(inputs: Sequence[Any]) -> bool:
 def _are_for_tasks(inputs: Sequence[Any]) -> bool:
     """Whether tasks can be used, and inputs are of their types: float32, and an int32 length for each sample."""
     x, lengths = inputs[0], inputs[_SEQUENCE_LENS] if len(inputs) > _SEQUENCE_LENS else None
-    if not x.size or not libraries.numba().is_usable:
+    if not x.size or not libraries.compiled_kernels().is_usable:
         return False
     floats = (*inputs[: BIAS + 1], *inputs[_STATES.start : _PEEPHOLES + 1])
     return are_floats(floats) and (lengths is None or lengths.shape == (x.shape[1],))

@@ -86,7 +86,7 @@ def _states(info: KernelInfo, inputs: Sequence[Any]) -> tuple[int, int, int] | N
 def _quantized(info: KernelInfo) -> _Quantized | None:
     """None for layers that tasks over 8 bits are not for, or that are not worth compiling them."""
     is_usual = not info.attribute("input_forget", 0) and is_plain(info, ("Sigmoid", "Tanh", "Tanh"))
-    if not is_usual or not libraries.numba().is_usable or math.prod(info.constants[_R].shape) < MIN_WORK:
+    if not is_usual or not libraries.compiled_kernels().is_usable or math.prod(info.constants[_R].shape) < MIN_WORK:
         return None
     from .quantized_launch import QuantizedWeights
 

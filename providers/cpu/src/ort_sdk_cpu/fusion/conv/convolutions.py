@@ -88,7 +88,7 @@ def _can_join(program: FusibleProgram, run: Sequence[_Convolution], each: _Convo
         return False
     own = {position for one in joined for position in one.positions}
     others = {reader for value in made for reader in program.readers.get(value, ())} - own
-    return libraries.numba().is_usable and max(own) < min(others, default=math.inf)
+    return libraries.compiled_kernels().is_usable and max(own) < min(others, default=math.inf)
 
 
 def _sequence(program: FusibleProgram, run: Sequence[_Convolution]) -> FusedSteps:

@@ -56,7 +56,7 @@ def matmul_nbits(_info: KernelInfo, compute: Any) -> MakeWriter:
 @kernel_maker("MatMulNBits", domain=MICROSOFT)
 def compiled_matmul_nbits(info: KernelInfo, kernel: Any, make_writer: MakeWriter) -> BindableKernel | None:
     """The GEMM by compiled tasks, where there is a compiler and they know the node's types."""
-    if not libraries.numba().is_usable or info.has_input(GROUP_INDEX):
+    if not libraries.compiled_kernels().is_usable or info.has_input(GROUP_INDEX):
         return None
     floats = (info.input_element_type(index) for index in (0, SCALES, BIAS) if info.has_input(index))
     if any(element_type is not TensorElementType.FLOAT for element_type in floats):

@@ -91,7 +91,7 @@ class _TaskCopy:
 
 def task_copy(source: AnyLayout, target: AnyLayout) -> CopyCall | None:
     """A compiled copy, which starts in a fraction of the time that oneDNN's reorder takes; None where there is none."""
-    if not isinstance(source, Layout) or not isinstance(target, Layout) or not libraries.numba().is_usable:
+    if not isinstance(source, Layout) or not isinstance(target, Layout) or not libraries.compiled_kernels().is_usable:
         return None
     if source.shape != target.shape or source.dtype.itemsize != target.dtype.itemsize:
         return None

@@ -236,7 +236,7 @@ class ConvIntegerKernel(ChannelsLastKernel):
 
     def write_varying(self, inputs: Sequence[Any], out: HostArray) -> bool:
         """Tasks that take sizes as arguments."""
-        if self._is_shifted or not libraries.numba().is_usable:
+        if self._is_shifted or not libraries.compiled_kernels().is_usable:
             return False
         if self._dynamic is None:
             from .dequantized import DequantizationEpilogue

@@ -66,7 +66,7 @@ def can_compute() -> bool:
 
     oneDNN loses exactness on processors without VNNI, where it adds pairs of products in 16 bits; the task does not.
     """
-    return is_available() and (has_vnni() or libraries.numba().is_usable)
+    return is_available() and (has_vnni() or libraries.compiled_kernels().is_usable)
 
 
 def _centered(weight: HostArray, zero_points: HostArray | None) -> HostArray:
@@ -137,7 +137,7 @@ class QLinearConvKernel(ChannelsLastKernel):
             from .dynamic_shapes import dynamic_depthwise
 
             weight = functools.partial(_centered, inputs[W], self._prepared.weight_zero_points)
-            is_usable = libraries.numba().is_usable
+            is_usable = libraries.compiled_kernels().is_usable
             self._dynamic = (dynamic_depthwise(self._geometry, self._prepared, weight, self.workspace) if is_usable else None,)
         if self._dynamic[0] is None or not self._dynamic[0](inputs[X], out):
             return False
@@ -175,7 +175,7 @@ class QLinearConvKernel(ChannelsLastKernel):
     def _made_task(self, weight: HostArray) -> DirectConvolution | None:
         """The convolution by a compiled task; None where there is no compiler."""
         prepared = self._prepared
-        if not libraries.numba().is_usable or self._geometry.groups > 1:
+        if not libraries.compiled_kernels().is_usable or self._geometry.groups > 1:
             return None
         from .direct import DirectConvolution
 

@@ -136,12 +136,12 @@ def select_qlinear_conv(problem: QLinearConvProblem) -> QuantizedConvAlgorithm:
     """The algorithm of a QLinearConv."""
     if not _fits(problem):
         return QuantizedConvAlgorithm.NUMPY
-    has_numba, is_grouped = libraries.numba().is_usable, problem.geometry.groups > 1
+    has_kernels, is_grouped = libraries.compiled_kernels().is_usable, problem.geometry.groups > 1
     # oneDNN's sums are exact with VNNI only: without, it adds pairs of products in 16 bits, which saturate.
-    if problem.is_wide and not (has_vnni() and has_numba):
+    if problem.is_wide and not (has_vnni() and has_kernels):
         return QuantizedConvAlgorithm.NUMPY
     output_shape, is_slow_otherwise = problem.output_shape, problem.is_wide or is_grouped
-    is_task = has_numba and is_direct(problem.weight_shape, problem.geometry, problem.x_shape)
+    is_task = has_kernels and is_direct(problem.weight_shape, problem.geometry, problem.x_shape)
     # NHWC in memory tells that a fast convolution came before, whose code is loaded: small work is worth it then.
     if not problem.is_channels_last:
         least = MINIMUM_SLOW_WORK if is_slow_otherwise else MINIMUM_WORK

@@ -62,7 +62,7 @@ def select_constant_b(info: KernelInfo) -> QuantizedGemmAlgorithm:
     """
     # Panels are packed for one zero point and scale per column at most, and once: all of B's parameters have to stay.
     tensor, element = info.constants.get(1), info.input_element_type(1)
-    if not libraries.numba().is_usable or tensor is None or len(tensor.shape) != 2 or not all(tensor.shape):
+    if not libraries.compiled_kernels().is_usable or tensor is None or len(tensor.shape) != 2 or not all(tensor.shape):
         return QuantizedGemmAlgorithm.NUMPY
     zero_point, sizes = B_ZERO_POINT[info.op_type], {1, int(tensor.shape[1])}
     zeros = info.constant_input(zero_point)
