@@ -124,6 +124,10 @@ class KernelInfo:
     domain: str = ""
     name: str = ""
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    """Name → int, float, str, tensor, type string or body, or a list of one kind of these.
+
+    A list of thousands of numbers makes its elements when they are read; ``numpy.asarray`` of it makes none.
+    """
     inputs: tuple[NodeArg | None, ...] = ()
     """Type and static shape of each input; None where an optional one is absent."""
     outputs: tuple[NodeArg | None, ...] = ()

@@ -7,10 +7,14 @@ whose every value is safe is ``free``, with the reason. Kernels still compare at
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from ort_sdk.api import InvalidGraph, TensorElementType, schema_versions
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.long_lists import NumberList
 
 from .node import Node
 
@@ -241,13 +245,22 @@ def check_node_attributes(node: Node) -> None:
     for name, value in attributes.items():
         rule = rules.get(name)
         if rule is not None:
-            values = (value,) if type(value) is int else value if type(value) in _LISTS else ()
+            values = (value,) if type(value) is int else value if type(value) in _LISTS else _extremes(value, rule)
             low, high = rule.low, rule.high
             for each in values:
                 if not low <= each <= high or (rule.is_narrow and not rule.accepts(each)):
-                    raise InvalidGraph(f"{node.describe()}: attribute '{name}' {rule.fault(value)}")
+                    found = each if isinstance(value, NumberList) else value
+                    raise InvalidGraph(f"{node.describe()}: attribute '{name}' {rule.fault(found)}")
     if "kernel_shape" in attributes or "pads" in attributes or "strides" in attributes:
         _check_lengths(node)
+
+
+def _extremes(value: Any, rule: Rule) -> Sequence[int]:
+    """Of a long list the numbers that break a rule if any does; none of what is no list."""
+    if not isinstance(value, NumberList):
+        return ()
+    array = value.array
+    return np.unique(array).tolist() if rule.is_narrow else (array.min().item(), array.max().item())
 
 
 @functools.cache
@@ -263,12 +276,12 @@ def _check_lengths(node: Node) -> None:
     rank, attributes = 0.0, node.attributes
     for name in _PER_AXIS:
         values = attributes.get(name)
-        if values and type(values) in _LISTS and len(values) != rank:
+        if values and isinstance(values, list | tuple) and len(values) != rank:
             if rank:
                 raise _lengths_differ(node)
             rank = len(values)
     pads = attributes.get("pads")
-    if not pads or type(pads) not in _LISTS or len(pads) == 2 * rank:
+    if not pads or not isinstance(pads, list | tuple) or len(pads) == 2 * rank:
         return
     if attributes.get("auto_pad", "NOTSET") in _EXPLICIT and (rank or len(pads) % 2):
         raise _lengths_differ(node)

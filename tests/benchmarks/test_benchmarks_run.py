@@ -30,7 +30,9 @@ SMALL = {
         *("--count", "3", "--repetitions", "1"),
     ],
     "bench_small.py": ["--rows", "tiny", "encoder-turns", "--repetitions", "1", "--seconds", "0.001"],
-    "bench_session.py": ["--megabytes", "0.1", "--nodes", "9", "--rounds", "1", "--warm", "1"],
+    "bench_session.py": [
+        *("--megabytes", "0.1", "--nodes", "9", "--tree-nodes", "900", "--rounds", "1", "--warm", "1"),
+    ],
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
 ROWS = {
@@ -47,7 +49,7 @@ ROWS = {
     "bench_products.py": ["1 x 512 x 1000"],
     "bench_qdq.py": ["ort_sdk, DQ+MatMul", "onnxruntime, MatMulNBits", "ort_sdk, folder, later", "ort_sdk, saved, first"],
     "bench_vision.py": ["mobilenet_v2-b1", "resnet50-int8-b1"],
-    "bench_session.py": ["ort_sdk", "onnxruntime"],
+    "bench_session.py": ["ort_sdk", "onnxruntime", "times onnxruntime's"],
     "bench_shapes.py": ["digits"],
     "bench_small.py": ["tiny", "encoder-turns"],
     "bench_transformers.py": ["tiny encoder", "tiny LSTM"],

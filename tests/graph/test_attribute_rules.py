@@ -8,8 +8,9 @@ from onnx import TensorProto, helper, parser
 
 import ort_sdk
 from ort_sdk.api import InvalidGraph, find_schema, operator_names, schema_domains, schema_versions
+from ort_sdk.api.long_lists import NumberList
 from ort_sdk.graph import Graph, Node
-from ort_sdk.graph.attribute_rules import rule_for
+from ort_sdk.graph.attribute_rules import check_node_attributes, rule_for
 from ort_sdk.kernels import kernel_info
 from tests.opset.one_node import make_model, run_reference
 
@@ -166,3 +167,33 @@ def test_negative_pads_of_a_convolution_cut_its_input(pads, kernel):
         made = ort_sdk.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         for _ in range(4):
             np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "name", "fine", "wrong"),
+    [
+        ("Transpose", "perm", 3, 65),
+        ("Transpose", "perm", -3, -(2**62)),
+        ("TfIdfVectorizer", "ngram_counts", 2**31 - 1, -1),
+        ("Scan", "scan_input_directions", 1, 2),
+        ("Conv", "kernel_shape", 1, 0),
+    ],
+)
+def test_each_number_of_a_long_list_has_to_be_allowed(op_type, name, fine, wrong):
+    numbers = np.full(5000, fine)
+    check_node_attributes(Node(op_type, [], [], {name: NumberList(numbers.copy())}))
+    numbers[4321] = wrong
+    for values in (numbers.tolist(), NumberList(numbers)):
+        with pytest.raises(InvalidGraph, match=name):
+            check_node_attributes(Node(op_type, [], [], {name: values}))
+
+
+def test_long_lists_for_axes_have_to_fit_together():
+    attributes = {"kernel_shape": NumberList(np.ones(5000, np.int64)), "strides": [1, 1]}
+    with pytest.raises(InvalidGraph, match="do not fit together"):
+        check_node_attributes(Node("Conv", [], [], attributes))
+
+
+def test_a_model_with_a_long_list_that_is_not_allowed():
+    with pytest.raises(InvalidGraph, match="'perm' is 1000"):
+        session("Transpose", 1, {"perm": [0] * 4999 + [1000]})

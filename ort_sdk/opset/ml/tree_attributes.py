@@ -9,8 +9,9 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidGraph, KernelInfo, TensorElementType
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk.api.number_list import array_of
+from ort_sdk.api.long_lists import CodedList, array_of
 
+from .node_index import NodeIndex, node_index
 from .tree_nodes import LEAF, MEMBER, MODES, TreeNodes, tree_nodes
 
 __all__ = ["Trees", "read_trees", "read_trees_by_id"]
@@ -35,9 +36,9 @@ def read_trees(info: KernelInfo) -> Trees:
     Raises:
         InvalidGraph: the attributes do not describe trees.
     """
-    modes = _array(info, "nodes_modes").astype(np.intp)
+    modes = _array(info, "nodes_modes").astype(np.intp, copy=False)
     names = ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs")
-    features, true_ids, false_ids, true_leafs, false_leafs = (_array(info, name).astype(np.intp) for name in names)
+    features, true_ids, false_ids, true_leafs, false_leafs = (_array(info, name).astype(np.intp, copy=False) for name in names)
     splits = _splits(info, _array(info, "nodes_splits"))
     weights, targets = _array(info, "leaf_weights").astype(np.float64), _array(info, "leaf_targetids").astype(np.intp)
     count, leaves = modes.size, weights.size
@@ -81,31 +82,34 @@ def read_trees_by_id(info: KernelInfo, votes: str) -> Trees:
     """
     modes = _mode_numbers(info, info.attribute("nodes_modes"))
     names = ("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids")
-    tree_ids, node_ids, features, true_ids, false_ids = (_array(info, name).astype(np.int64) for name in names)
+    columns = {name: _array(info, name).astype(np.int64, copy=False) for name in names}
     splits = _splits(info, _array(info, "nodes_values", as_tensor=True))
-    columns = dict(zip(names, (tree_ids, node_ids, features, true_ids, false_ids), strict=True))
     _check_lengths(info, modes.size, {**columns, "nodes_values": splits})
-    index = _NodeIndex(info, tree_ids, node_ids)
+    tree_ids, node_ids, features, true_ids, false_ids = columns.values()
+    index = node_index(info, tree_ids, node_ids)
     inner = modes != LEAF
-    children = []
-    for name, ids in (("nodes_truenodeids", true_ids), ("nodes_falsenodeids", false_ids)):
-        child = index.find(tree_ids, ids)
+    children = index.find(tree_ids, true_ids, false_ids)
+    for name, ids, child in zip(names[3:], (true_ids, false_ids), children, strict=True):
         _refuse(info, inner & (child < 0), name, ids, "its tree has no such node")
-        children.append(np.where(inner, child, np.arange(child.size)))
-    roots = _roots(info, tree_ids, inner, children)
-    nodes = _checked(info, features, splits, modes, (children[0], children[1]), _nan_is_true(info, modes.size, 0), roots)
+    at = np.arange(modes.size)
+    true_child, false_child = (np.where(inner, child, at) for child in children)
+    roots = _roots(info, tree_ids, index.tree_count, (true_child[inner], false_child[inner]))
+    nodes = _checked(info, features, splits, modes, (true_child, false_child), _nan_is_true(info, modes.size, 0), roots)
     return _with_votes(info, votes, nodes, index)
 
 
-def _with_votes(info: KernelInfo, votes: str, nodes: TreeNodes, index: _NodeIndex) -> Trees:
-    tree_ids, node_ids, targets = (_array(info, f"{votes}_{name}").astype(np.int64) for name in ("treeids", "nodeids", "ids"))
+def _with_votes(info: KernelInfo, votes: str, nodes: TreeNodes, index: NodeIndex) -> Trees:
+    names = tuple(f"{votes}_{name}" for name in ("treeids", "nodeids", "ids"))
+    tree_ids, node_ids, targets = (_array(info, name).astype(np.int64, copy=False) for name in names)
     weights = _array(info, f"{votes}_weights", as_tensor=True).astype(np.float64)
-    _check_lengths(info, weights.size, {f"{votes}_treeids": tree_ids, f"{votes}_nodeids": node_ids, f"{votes}_ids": targets})
-    voters = index.find(tree_ids, node_ids)
-    _refuse(info, voters < 0, f"{votes}_nodeids", node_ids, "its tree has no such node")
+    _check_lengths(info, weights.size, dict(zip(names, (tree_ids, node_ids, targets), strict=True)))
+    (voters,) = index.find(tree_ids, node_ids)
+    _refuse(info, voters < 0, names[1], node_ids, "its tree has no such node")
     # ONNX Runtime ignores votes of inner nodes, which some converters write.
     at_leaf = nodes.is_leaf[voters]
-    return Trees(nodes, voters[at_leaf], targets[at_leaf].astype(np.intp), weights[at_leaf])
+    if not at_leaf.all():
+        voters, targets, weights = voters[at_leaf], targets[at_leaf], weights[at_leaf]
+    return Trees(nodes, voters, targets.astype(np.intp, copy=False), weights)
 
 
 def _checked(info: KernelInfo, *parts: Any) -> TreeNodes:
@@ -129,7 +133,7 @@ def _array(info: KernelInfo, name: str, *, as_tensor: bool = False) -> HostArray
 def _splits(info: KernelInfo, values: HostArray) -> HostArray:
     """Splits in the type rows are compared in: float64 if the rows are wider than float32, else their own."""
     is_narrow = info.input_element_type(0) in (TensorElementType.FLOAT, TensorElementType.FLOAT16)
-    return values.astype(np.float32 if is_narrow and values.dtype != np.float64 else np.float64)
+    return values.astype(np.float32 if is_narrow and values.dtype != np.float64 else np.float64, copy=False)
 
 
 def _nan_is_true(info: KernelInfo, count: int, leaves: int) -> HostArray | None:
@@ -163,46 +167,22 @@ def _members(info: KernelInfo, nodes: int) -> list[HostArray]:
 
 def _mode_numbers(info: KernelInfo, names: Sequence[str]) -> HostArray:
     numbers = {**{name: number for number, name in enumerate(MODES[:MEMBER])}, "LEAF": LEAF}
-    unknown = sorted({*names} - numbers.keys())
+    different = names.values if isinstance(names, CodedList) else names
+    unknown = sorted({*different} - numbers.keys())
     if unknown:
         raise InvalidGraph(f"{info.describe()}: nodes_modes {unknown} are unknown; allowed are {', '.join(numbers)}")
-    return np.fromiter(map(numbers.__getitem__, names), np.intp, len(names))
+    found = np.fromiter(map(numbers.__getitem__, different), np.uint8, len(different))
+    return found[names.codes] if isinstance(names, CodedList) else found
 
 
-class _NodeIndex:
-    """Finds nodes by tree and node id."""
-
-    def __init__(self, info: KernelInfo, tree_ids: HostArray, node_ids: HostArray) -> None:
-        self._order = np.lexsort((node_ids, tree_ids))
-        trees, nodes = tree_ids[self._order], node_ids[self._order]
-        self._trees, self._first = np.unique(trees, return_index=True)
-        self._span = int(nodes.max(initial=0)) + 1
-        if node_ids.size and int(node_ids.min()) < 0:
-            raise InvalidGraph(f"{info.describe()}: nodes_nodeids must not be negative; found {int(node_ids.min())}")
-        self._keys = np.searchsorted(self._trees, trees) * self._span + nodes
-        if (np.diff(self._keys) == 0).any():
-            position = int(np.flatnonzero(np.diff(self._keys) == 0)[0])
-            raise InvalidGraph(f"{info.describe()}: node {nodes[position]} of tree {trees[position]} is given twice")
-
-    def find(self, tree_ids: HostArray, node_ids: HostArray) -> HostArray:
-        """Positions of nodes, -1 where there is none."""
-        if not self._keys.size:
-            return np.full(tree_ids.shape, -1, dtype=np.intp)
-        tree = np.minimum(np.searchsorted(self._trees, tree_ids), self._trees.size - 1)
-        keys = tree * self._span + node_ids
-        position = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        exists = (self._trees[tree] == tree_ids) & (node_ids >= 0) & (node_ids < self._span) & (self._keys[position] == keys)
-        return np.where(exists, self._order[position], -1)
-
-
-def _roots(info: KernelInfo, tree_ids: HostArray, inner: HostArray, children: list[HostArray]) -> HostArray:
+def _roots(info: KernelInfo, tree_ids: HostArray, tree_count: int, children: tuple[HostArray, ...]) -> HostArray:
     """First node of each tree that is no node's child."""
-    has_parent = np.zeros(tree_ids.size, dtype=np.bool_)
+    is_orphan = np.ones(tree_ids.size, dtype=np.bool_)
     for child in children:
-        has_parent[child[inner]] = True
-    orphans = np.flatnonzero(~has_parent)
+        is_orphan[child] = False
+    orphans = np.flatnonzero(is_orphan)
     trees, first = np.unique(tree_ids[orphans], return_index=True)
-    if trees.size != np.unique(tree_ids).size:
+    if trees.size != tree_count:
         rootless = np.setdiff1d(tree_ids, trees)
         raise InvalidGraph(f"{info.describe()}: the nodes of tree {rootless[0]} go round in a circle; it has no root")
     return orphans[first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -119,8 +120,8 @@ class TreeRegressor:
 
 
 def _decision(trees: Trees, classes: int, base_values: int) -> Decision | None:
-    voted = np.unique(trees.vote_targets)
-    if classes != 2 or voted.size != 1 or base_values > 1:
+    voted = trees.vote_targets
+    if classes != 2 or base_values > 1 or not voted.size or voted.min() != voted.max():
         return None
     is_probability = bool((trees.vote_weights >= 0).all())
     return Decision(int(voted[0]), 0.5 if is_probability else 0.0, is_probability)
@@ -158,49 +159,78 @@ class TreeSums:
         if targets < 1 or (ids.size and (ids.min() < 0 or ids.max() >= targets)):
             raise InvalidGraph(f"{info.describe()}: votes are for targets {ids.min()} to {ids.max()}; allowed is [0, {targets})")
         self.trees, self.aggregate = trees, aggregate
-        self._leaves = trees.nodes.leaves
         self._targets = targets
         self._tree_count = max(trees.nodes.roots.size, 1)
         self._empty = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
-        node_count = trees.nodes.is_leaf.size
-        by_node = np.bincount(trees.vote_nodes, minlength=node_count)
-        self._is_sparse = targets > 1 and self._empty == 0.0 and int(by_node.max(initial=0)) <= 1
-        if self._is_sparse:
-            self._target_of = np.zeros(node_count, dtype=np.intp)
-            self._weight_of = np.zeros(node_count)
-            self._target_of[trees.vote_nodes] = ids
-            self._weight_of[trees.vote_nodes] = trees.vote_weights
-        else:
-            self._row_of, self._table = self._dense(trees, by_node)
 
-    def _dense(self, trees: Trees, by_node: HostArray) -> tuple[HostArray, HostArray]:
-        """Row of each node in a table of votes, (rows, targets); row 0 is for nodes without votes."""
-        voters = np.flatnonzero(by_node)
-        row_of = np.zeros(by_node.size, dtype=np.intp)
-        row_of[voters] = np.arange(1, voters.size + 1)
-        table = np.full((voters.size + 1, self._targets), self._empty)
-        put = {"MIN": np.minimum, "MAX": np.maximum}.get(self.aggregate, np.add)
-        put.at(table, (row_of[trees.vote_nodes], trees.vote_targets), trees.vote_weights)
-        return row_of, table
+    @functools.cached_property
+    def _votes_of(self) -> _OneVote | _Votes:
+        """The votes by leaf. Made when they are wanted: compiled walks have tables of their own."""
+        trees = self.trees
+        by_node = np.bincount(trees.vote_nodes, minlength=trees.nodes.is_leaf.size)
+        if self._targets > 1 and self._empty == 0.0 and int(by_node.max(initial=0)) <= 1:
+            return _OneVote(trees, self._targets)
+        return _Votes(trees, by_node, np.full(self._targets, self._empty), self.aggregate)
 
     def __call__(self, x: HostArray) -> HostArray:
-        result = np.empty((len(x), self._targets))
-        rows = max(1, _BLOCK // (self._tree_count * (1 if self._is_sparse else self._targets)))
+        result, votes_of = np.empty((len(x), self._targets)), self._votes_of
+        rows = max(1, _BLOCK // (self._tree_count * votes_of.work))
         for start in range(0, len(x), rows):
-            result[start : start + rows] = self._together(self._leaves(x[start : start + rows]))
+            result[start : start + rows] = votes_of(self.trees.nodes.leaves(x[start : start + rows]))
         if self.aggregate == "AVERAGE":
             result /= self._tree_count
         return result
 
-    def _together(self, leaves: HostArray) -> HostArray:
-        if self._is_sparse:
-            offsets = np.arange(len(leaves), dtype=np.intp)[:, np.newaxis] * self._targets + self._target_of.take(leaves)
-            size = len(leaves) * self._targets
-            sums = np.bincount(offsets.reshape(-1), self._weight_of.take(leaves).reshape(-1), minlength=size)
-            return sums.reshape(-1, self._targets)
+
+class _OneVote:
+    """Sums of votes for several targets, of which no leaf has more than one."""
+
+    work = 1
+    """Numbers that are added up for a leaf."""
+
+    def __init__(self, trees: Trees, targets: int) -> None:
+        nodes = trees.nodes.is_leaf.size
+        self._targets = targets
+        self._target_of = np.zeros(nodes, dtype=np.intp)
+        self._weight_of = np.zeros(nodes)
+        self._target_of[trees.vote_nodes] = trees.vote_targets
+        self._weight_of[trees.vote_nodes] = trees.vote_weights
+
+    def __call__(self, leaves: HostArray) -> HostArray:
+        """(N, trees) → (N, targets)."""
+        offsets = np.arange(len(leaves), dtype=np.intp)[:, np.newaxis] * self._targets + self._target_of.take(leaves)
+        size = len(leaves) * self._targets
+        sums = np.bincount(offsets.reshape(-1), self._weight_of.take(leaves).reshape(-1), minlength=size)
+        return sums.reshape(-1, self._targets)
+
+
+class _Votes:
+    """Sums, minima or maxima of any votes.
+
+    Args:
+        trees: the ensemble.
+        by_node: how many votes each node has.
+        empty: what there is without votes, (targets).
+        aggregate: what is done with votes.
+    """
+
+    def __init__(self, trees: Trees, by_node: HostArray, empty: HostArray, aggregate: str) -> None:
+        self.work = empty.size
+        """Numbers that are put together for a leaf."""
+        self._aggregate = aggregate
+        voters = np.flatnonzero(by_node)
+        self._row_of = np.zeros(by_node.size, dtype=np.intp)
+        """Row of each node in the table, (rows, targets); row 0 is for nodes without votes."""
+        self._row_of[voters] = np.arange(1, voters.size + 1)
+        self._table = np.full((voters.size + 1, empty.size), empty)
+        put = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)
+        put.at(self._table, (self._row_of[trees.vote_nodes], trees.vote_targets), trees.vote_weights)
+
+    def __call__(self, leaves: HostArray) -> HostArray:
+        """(N, trees) → (N, targets)."""
         votes: HostArray = self._table[self._row_of.take(leaves)]
-        if self._empty == 0.0:
+        if self._aggregate not in ("MIN", "MAX"):
             total: HostArray = votes.sum(axis=1)
             return total
-        best: HostArray = votes.min(axis=1) if self.aggregate == "MIN" else votes.max(axis=1)
+        best: HostArray = votes.min(axis=1) if self._aggregate == "MIN" else votes.max(axis=1)
         return np.where(np.isinf(best), 0.0, best)

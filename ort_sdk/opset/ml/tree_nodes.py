@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, InvalidGraph
-from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.sizes import repeated, tiled
 
-__all__ = ["MODES", "TreeNodes", "tree_nodes"]
+__all__ = ["LEAF", "MEMBER", "MODES", "TreeNodes", "Ways", "tree_nodes"]
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 """Comparisons, in the order of TreeEnsemble's numbers for them."""
@@ -34,27 +33,53 @@ _BLOCK = 1 << 15
 _STRIDE = 4
 """Levels between two looks for walks that have ended."""
 
+Ways = tuple[HostArray, HostArray, HostArray, HostArray]
+"""Next node, (nodes): if the feature is less, equal, greater, not a number. Some may be the same array."""
 
-@dataclass(frozen=True, slots=True)
+
 class TreeNodes:
-    """Nodes of all trees. A leaf leads to itself, so that walks of different lengths go on together."""
+    """Nodes of all trees. A leaf leads to itself, so that walks of different lengths go on together.
 
-    features: HostArray
-    """Feature compared, (nodes)."""
-    splits: HostArray
-    """What it is compared with, (nodes)."""
-    children: HostArray
-    """Next node, (4 * nodes): if the feature is less, equal, greater, not a number."""
-    two_way: Callable[[HostArray, HostArray], HostArray] | None
-    """The one comparison that all nodes make, if there is one."""
-    branches: HostArray
-    """Next node, (2 * nodes): if ``two_way`` is false, if it is true."""
-    nan_goes_own_way: bool
-    """Whether NaN leads anywhere a two-way comparison does not."""
-    is_leaf: HostArray
-    roots: HostArray
-    feature_count: int
-    """Features a row must have at least."""
+    Args:
+        features: feature compared, (nodes).
+        splits: what it is compared with, (nodes).
+        ways: where each node leads.
+        mode: index into ``MODES`` of the one comparison that all nodes make; None if there is no such one, or it is no function
+            of NumPy's.
+        nan_goes_own_way: whether NaN leads anywhere a two-way comparison does not.
+        is_leaf: which nodes are leaves, (nodes).
+        roots: root of each tree.
+    """
+
+    def __init__(
+        self,
+        features: HostArray,
+        splits: HostArray,
+        ways: Ways,
+        mode: int | None,
+        *,
+        nan_goes_own_way: bool,
+        is_leaf: HostArray,
+        roots: HostArray,
+    ) -> None:
+        self.features, self.splits, self.ways = features, splits, ways
+        self.is_leaf, self.roots, self._nan_goes_own_way = is_leaf, roots, nan_goes_own_way
+        self._mode = mode
+        self.feature_count = int(features.max(initial=-1)) + 1
+        """Features a row must have at least."""
+
+    # These are made when a walk wants them: compiled walks have tables of their own, and these take as long as all the others.
+    @functools.cached_property
+    def _children(self) -> HostArray:
+        """Next node, (4 * nodes): if the feature is less, equal, greater, not a number."""
+        return np.stack(self.ways, axis=1).reshape(-1)
+
+    @functools.cached_property
+    def _branches(self) -> HostArray:
+        """Next node, (2 * nodes): if the one comparison is false, if it is true."""
+        assert self._mode is not None  # noqa: S101 - looked at by the caller
+        is_true = _IS_TRUE[self._mode].tolist()
+        return np.stack([self.ways[is_true.index(False)], self.ways[is_true.index(True)]], axis=1).reshape(-1)
 
     def leaves(self, x: HostArray) -> HostArray:
         """Leaf that each row reaches in each tree, (rows, features) → (rows, trees).
@@ -88,17 +113,17 @@ class TreeNodes:
             nodes, offsets, walks = nodes.take(going_on), offsets.take(going_on), walks.take(going_on)
 
     def _can_compare_once(self, x: HostArray) -> bool:
-        return self.two_way is not None and not (self.nan_goes_own_way and bool(np.isnan(x).any()))
+        return self._mode is not None and not (self._nan_goes_own_way and bool(np.isnan(x).any()))
 
     def _two_way_step(self, flat: HostArray, offsets: HostArray, nodes: HostArray) -> HostArray:
-        assert self.two_way is not None  # noqa: S101 - chosen by the caller
-        holds = self.two_way(flat.take(offsets + self.features.take(nodes)), self.splits.take(nodes))
-        return self.branches.take(2 * nodes + holds)
+        assert self._mode is not None  # noqa: S101 - chosen by the caller
+        holds = _TWO_WAY[self._mode](flat.take(offsets + self.features.take(nodes)), self.splits.take(nodes))
+        return self._branches.take(2 * nodes + holds)
 
     def _four_way_step(self, flat: HostArray, offsets: HostArray, nodes: HostArray) -> HostArray:
         feature, split = flat.take(offsets + self.features.take(nodes)), self.splits.take(nodes)
         outcome: HostArray = (feature >= split).astype(np.intp) + (feature > split) + _UNORDERED * np.isnan(feature)
-        return self.children.take(4 * nodes + outcome)
+        return self._children.take(4 * nodes + outcome)
 
 
 def tree_nodes(
@@ -116,7 +141,7 @@ def tree_nodes(
         features: feature each node compares; any number at leaves.
         splits: what it compares with; float32 or float64.
         modes: index into ``MODES``, or ``LEAF``.
-        children: nodes the true and the false branches lead to.
+        children: nodes the true and the false branches lead to; of a leaf, itself.
         nan_is_true: whether NaN takes the true branch; None if it never does so.
         roots: root of each tree.
         members: values of each BRANCH_MEMBER node, in the order of the nodes.
@@ -124,70 +149,84 @@ def tree_nodes(
     Raises:
         InvalidGraph: a feature, branch or root does not exist, or the nodes go round in a circle.
     """
-    count = features.size
-    is_leaf = modes == LEAF
+    count, is_leaf = features.size, modes == LEAF
     inner = np.flatnonzero(~is_leaf)
-    true_child, false_child = (np.where(is_leaf, np.arange(count), child) for child in children)
-    for what, values, limit in (
-        ("branch", np.concatenate([true_child, false_child, roots]), count),
-        ("feature", features[inner], None),
-    ):
-        if values.size and (values.min() < 0 or (limit is not None and values.max() >= limit)):
-            raise InvalidGraph(f"{what} {values.min() if values.min() < 0 else values.max()} of a tree does not exist")
-    _check_acyclic(inner, true_child, false_child)
-    truth = _IS_TRUE[modes].copy()
-    if nan_is_true is not None:
-        truth[:, _UNORDERED] |= nan_is_true.astype(np.bool_)
-    table = np.where(truth, true_child[:, np.newaxis], false_child[:, np.newaxis])
-    features = np.where(is_leaf, 0, features)
+    features = np.where(is_leaf, 0, features).astype(np.intp, copy=False)
+    _check_range("branch", (*children, roots), count)
+    _check_range("feature", (features,))
+    _check_acyclic(inner, *children)
+    inner_modes = modes[inner]
+    has_one_mode = inner.size > 0 and bool((inner_modes == inner_modes[0]).all())
+    mode = int(inner_modes[0]) if has_one_mode else None
+    ways, nan_goes_own_way = _ways(modes, mode, children, nan_is_true)
     if members:
-        features, splits, table = _with_members(np.flatnonzero(modes == MEMBER), members, features, splits, table, true_child)
-    return _finished(features, splits, table, modes[inner], truth[inner], roots)
-
-
-def _finished(
-    features: HostArray, splits: HostArray, table: HostArray, modes: HostArray, truth: HostArray, roots: HostArray
-) -> TreeNodes:
-    same_mode = modes.size > 0 and bool((modes == modes[0]).all()) and modes[0] < len(_TWO_WAY)
-    two_way = _TWO_WAY[modes[0]] if same_mode else None
-    branches = np.zeros((len(table), 2), dtype=np.intp)
-    if same_mode:
-        is_true = _IS_TRUE[modes[0]]
-        branches[:, 1] = table[:, int(np.flatnonzero(is_true)[0])]
-        branches[:, 0] = table[:, int(np.flatnonzero(~is_true)[0])]
+        features, splits, ways = _with_members(np.flatnonzero(modes == MEMBER), members, features, splits, ways, children[0])
+        is_leaf = np.concatenate([is_leaf, np.zeros(features.size - count, np.bool_)])
     return TreeNodes(
-        features=features.astype(np.intp),
-        splits=splits,
-        children=table.astype(np.intp).reshape(-1),
-        two_way=two_way,
-        branches=branches.reshape(-1),
-        nan_goes_own_way=bool(truth[:, _UNORDERED].any()),
-        is_leaf=(table == np.arange(len(table))[:, np.newaxis]).all(axis=1),
-        roots=roots.astype(np.intp),
-        feature_count=int(features.max(initial=-1)) + 1,
+        features,
+        splits,
+        ways,
+        mode if has_one_mode and mode in range(len(_TWO_WAY)) else None,
+        nan_goes_own_way=nan_goes_own_way,
+        is_leaf=is_leaf,
+        roots=roots.astype(np.intp, copy=False),
     )
 
 
+def _check_range(what: str, columns: tuple[HostArray, ...], limit: int | None = None) -> None:
+    for values in columns:
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, -1)
+        if low < 0 or (limit is not None and high >= limit):
+            raise InvalidGraph(f"{what} {low if low < 0 else high} of a tree does not exist")
+
+
+def _ways(
+    modes: HostArray, mode: int | None, children: tuple[HostArray, HostArray], nan_is_true: HostArray | None
+) -> tuple[Ways, bool]:
+    """Where nodes lead, and whether NaN leads elsewhere than where comparisons that are false do."""
+    true_child, false_child = children
+    if mode is None:
+        is_true = [_IS_TRUE[:, outcome][modes] for outcome in range(4)]
+        less, equal, greater, unordered = (np.where(each, true_child, false_child) for each in is_true)
+        nan_goes_own_way = bool(is_true[_UNORDERED].any())
+    else:
+        less, equal, greater, unordered = (true_child if each else false_child for each in _IS_TRUE[mode])
+        nan_goes_own_way = bool(_IS_TRUE[mode, _UNORDERED])
+    if nan_is_true is not None and (nan_is_true & (modes != LEAF)).any():
+        unordered, nan_goes_own_way = np.where(nan_is_true, true_child, unordered), True
+    return (less, equal, greater, unordered), nan_goes_own_way
+
+
 def _check_acyclic(inner: HostArray, true_child: HostArray, false_child: HostArray) -> None:
-    """Takes away nodes without parents, level by level; what is left is a circle. Branches may meet again."""
+    """Takes away nodes without parents, level by level; what is left is a circle. Branches may meet again.
+
+    Nearly all models have parents before their children, which leaves nothing to do.
+    """
+    if (np.minimum(true_child[inner], false_child[inner]) > inner).all():
+        return
     parents = np.bincount(np.concatenate([true_child[inner], false_child[inner]]), minlength=true_child.size)
+    meet = bool(parents.max(initial=0) > 1)
     is_inner = np.zeros(true_child.size, dtype=np.bool_)
     is_inner[inner] = True
     level = inner[parents[inner] == 0]
     seen = 0
     while level.size:
         seen += level.size
-        reached, times = np.unique(np.concatenate([true_child[level], false_child[level]]), return_counts=True)
-        parents[reached] -= times
-        level = reached[(parents[reached] == 0) & is_inner[reached]]
+        reached = np.concatenate([true_child[level], false_child[level]])
+        if meet:
+            reached, times = np.unique(reached, return_counts=True)
+            parents[reached] -= times
+            reached = reached[parents[reached] == 0]
+        level = reached[is_inner[reached]]
     if seen < inner.size:
         raise InvalidGraph(f"{inner.size - seen} nodes of a tree ensemble go round in a circle; branches must end at leaves")
 
 
 def _with_members(
-    nodes: HostArray, members: list[HostArray], features: HostArray, splits: HostArray, table: HostArray, true_child: HostArray
-) -> tuple[HostArray, HostArray, HostArray]:
-    """The table with each membership test replaced by a binary search over its sorted values."""
+    nodes: HostArray, members: list[HostArray], features: HostArray, splits: HostArray, ways: Ways, true_child: HostArray
+) -> tuple[HostArray, HostArray, Ways]:
+    """The nodes with each membership test replaced by a binary search over its sorted values."""
+    table, splits = np.stack(ways, axis=1), splits.copy()
     new_features, new_splits, new_rows = [features], [splits], [table]
     count = len(table)
     for node, values in zip(nodes.tolist(), members, strict=True):
@@ -207,7 +246,8 @@ def _with_members(
         new_splits.append(order[others].astype(splits.dtype))
         new_features.append(np.full(order.size - 1, features[node]))
         count += order.size - 1
-    return np.concatenate(new_features), np.concatenate(new_splits), np.concatenate(new_rows)
+    less, equal, greater, unordered = np.ascontiguousarray(np.concatenate(new_rows).T)
+    return np.concatenate(new_features), np.concatenate(new_splits), (less, equal, greater, unordered)
 
 
 def _search_tree(rows: HostArray, row_numbers: HostArray, start: int, end: int, otherwise: int) -> int:

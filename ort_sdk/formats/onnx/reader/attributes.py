@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ort_sdk.api import InvalidGraph, Tensor
-from ort_sdk.api.number_list import NumberList
+from ort_sdk.api.long_lists import CodedList, NumberList
 from ort_sdk.graph import AttributeReference, Graph, SparseTensor, TypeString
 
 from .types import text, type_string
@@ -83,6 +83,8 @@ def _numbers(items: Any) -> list[Any]:
 
 def _texts(items: Sequence[Any]) -> list[str]:
     """Trees have a mode for each of a million nodes, of which there are a handful: each is decoded once."""
+    if isinstance(items, CodedList):
+        return CodedList([text(value) for value in items.values], items.codes)
     if len(items) < _MANY:
         return [text(item) for item in items]
     decoded = {item: text(item) for item in set(items)}

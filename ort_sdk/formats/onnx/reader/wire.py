@@ -9,6 +9,7 @@ an unknown field is skipped.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -16,9 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidProtobuf
-from ort_sdk.api.number_list import NumberList
+from ort_sdk.api.long_lists import MANY_ELEMENTS, NumberList
 
-from .runs import FEW_ELEMENTS, ByteStrings, fixed_run, varint_run
+from .runs import FEW_ELEMENTS, decoded, fixed_run, varint_run
+from .string_runs import ByteStrings
 
 __all__ = [
     "MIN_PAYLOAD_BYTES",
@@ -50,8 +52,6 @@ _FIRST_TAG = 8
 _WRAP = 1 << 64
 _FEW_BYTES = 64
 """Numbers in fewer bytes are read one by one, which is faster than to set NumPy going."""
-_MANY = 1 << 12
-"""Numbers of a list from which on the array that they are decoded into is kept for who wants one."""
 _SMALL_BYTES = 4096
 
 
@@ -207,16 +207,11 @@ class _Piece:
                 found.append(value)
             return np.array(found, np.uint64)
         content = np.frombuffer(self.data, np.uint8, stop - start, start)
-        ends = np.flatnonzero(content < 0x80) + 1
-        starts = np.concatenate([[0], ends[:-1]])
-        lengths = ends - starts
+        ends = np.flatnonzero(content < 0x80)
+        lengths = np.diff(ends, prepend=-1)
         if content[-1] >= 0x80 or lengths.max() > 10:
             raise self.malformed(start, "a number that does not end")
-        values = np.zeros(len(ends), np.uint64)
-        for index in range(lengths.max()):
-            longer = lengths > index
-            values[longer] |= (content[starts[longer] + index] & 0x7F).astype(np.uint64) << np.uint64(7 * index)
-        return values
+        return decoded(content, ends, lengths)
 
     def malformed(self, position: int, found: str) -> InvalidProtobuf:
         """The error for what was found at an offset."""
@@ -425,16 +420,17 @@ class _Numbers:
             numbers = values[self._name] = [*(numbers or ()), value]
         if len(numbers) < FEW_ELEMENTS or position >= end or data[position] != tag or tag >= 0x80:
             return position
-        if self._wire_type == _VARINT:
-            found, position = varint_run(data, tag, position, end)
-            found = found.astype(self._dtype)
+        run = varint_run if self._wire_type == _VARINT else functools.partial(fixed_run, dtype=self._dtype)
+        pieces, position = run(data, tag, position, end)
+        if len(numbers) == FEW_ELEMENTS and sum(map(len, pieces)) >= MANY_ELEMENTS:
+            values[self._name] = NumberList(_joined([np.array(numbers, self._dtype), *pieces], self._dtype))
         else:
-            found, position = fixed_run(data, tag, position, end, self._dtype)
-        if len(numbers) == FEW_ELEMENTS and len(found) >= _MANY:
-            values[self._name] = NumberList(np.concatenate([np.array(numbers, self._dtype), found]))
-        else:
-            numbers += found.tolist()
+            numbers += _joined(pieces, self._dtype).tolist()
         return position
+
+
+def _joined(pieces: list[HostArray], dtype: str) -> HostArray:
+    return np.concatenate(pieces or [np.empty(0, dtype)], dtype=dtype, casting="unsafe")  # narrow ones keep the low bits
 
 
 def numbers(dtype: str) -> Kind:
@@ -442,7 +438,13 @@ def numbers(dtype: str) -> Kind:
 
     def kind(name: str) -> _Field:
         def read(values: dict[str, Any], piece: _Piece, start: int, stop: int, _depth: int) -> None:
-            values[name] = [*values.get(name, ()), *_packed(piece, start, stop, dtype).tolist()]
+            found, known = _packed(piece, start, stop, dtype), values.get(name)
+            if known is None and len(found) >= MANY_ELEMENTS:
+                values[name] = NumberList(found.copy())  # floats are a view of the file
+            elif known.__class__ is list:
+                known += found.tolist()
+            else:
+                values[name] = [*(known or ()), *found.tolist()]
 
         return _Field((), read, _ELEMENTS[dtype][0], _Numbers(name, dtype))
 

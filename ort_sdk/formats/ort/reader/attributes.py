@@ -28,7 +28,7 @@ class AttributeReader:
             AttributeKind.GRAPH: lambda table, owner: read_graph(_part(table, AttributeSlot.G, "Graph", owner)),
             AttributeKind.FLOATS: lambda table, _owner: table.numbers(AttributeSlot.FLOATS, "<f4"),
             AttributeKind.INTS: lambda table, _owner: table.numbers(AttributeSlot.INTS, "<i8"),
-            AttributeKind.STRINGS: lambda table, _owner: table.texts(AttributeSlot.STRINGS),
+            AttributeKind.STRINGS: lambda table, _owner: table.many_texts(AttributeSlot.STRINGS),
             AttributeKind.TENSORS: lambda table, _owner: [
                 read_tensor(tensor) for tensor in table.tables(AttributeSlot.TENSORS, "Tensor")
             ],

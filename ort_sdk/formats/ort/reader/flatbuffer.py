@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Fail, HostArray
+from ort_sdk.api.long_lists import MANY_ELEMENTS, CodedList, NumberList
+from ort_sdk.formats.few_strings import FewStrings, codes_of
 
 __all__ = ["FlatBuffer", "Table"]
 
@@ -23,6 +25,8 @@ _U8, _I8, _U16 = struct.Struct("<B"), struct.Struct("<b"), struct.Struct("<H")
 _U32, _I32 = struct.Struct("<I"), struct.Struct("<i")
 _I64, _F32 = struct.Struct("<q"), struct.Struct("<f")
 _OFFSET_BYTES = 4
+_SHORT_BYTES = 1 << 8
+"""Length of a string from which on it is no name of few."""
 
 
 class FlatBuffer:
@@ -116,6 +120,32 @@ class FlatBuffer:
             known = self._strings[at] = bytes(self.data[first : first + length]).decode("utf-8", "surrogateescape")
         return known
 
+    def few_texts(self, first: int, count: int) -> CodedList | None:
+        """Strings of a vector, of which few are different, in a list that does not make them.
+
+        Args:
+            first: position of the vector's first item.
+            count: its items.
+
+        Returns:
+            The strings; None if there is anything amiss, or many are different, so that they must be read one by one.
+        """
+        offsets = np.frombuffer(self.data, "<u4", count, first)
+        places, which = np.unique(np.arange(count) * _OFFSET_BYTES + first + offsets, return_inverse=True)
+        content, known = np.frombuffer(self.data, np.uint8), FewStrings()
+        if not offsets.all() or places[-1] + _OFFSET_BYTES > content.size:
+            return None
+        lengths = np.ndarray((content.size - _OFFSET_BYTES + 1,), "<u4", content, 0, (1,))[places].astype(np.int64)
+        ends = places + _OFFSET_BYTES + lengths
+        if lengths.max() >= _SHORT_BYTES or ends.max() >= content.size or content[ends].any():
+            return None
+        codes = codes_of(content, places + _OFFSET_BYTES, lengths, known)
+        if codes is None:
+            return None
+        # Strings that several vectors share are few, and are counted again here.
+        self.charge(int(lengths.sum()), "a vector of strings")
+        return CodedList([value.decode("utf-8", "surrogateescape") for value in known.values], codes[which])
+
 
 class Table:
     """One table; fields are read by slot. A field that is absent has its default.
@@ -194,9 +224,16 @@ class Table:
         where = self._where(slot)
         return [self._buffer.text(at, where) for at in self._references(slot)]
 
+    def many_texts(self, slot: int) -> list[str]:
+        """A vector of strings that may be very many, of which few are different; empty if absent."""
+        found = self.vector(slot, _OFFSET_BYTES) or (0, 0)
+        few = self._buffer.few_texts(*found) if found[1] >= MANY_ELEMENTS else None
+        return self.texts(slot) if few is None else few
+
     def numbers(self, slot: int, dtype: str) -> list[Any]:
         """A vector of numbers of a little-endian NumPy type; empty if absent."""
-        return list(self.records(slot, np.dtype(dtype)).tolist())
+        found = self.records(slot, np.dtype(dtype))
+        return list(found.tolist()) if found.size < MANY_ELEMENTS else NumberList(found.copy())
 
     def records(self, slot: int, dtype: np.dtype[Any]) -> HostArray:
         """A vector of structs, or of numbers, as an array; empty if absent."""

@@ -115,7 +115,9 @@ class TreeTask(ScoredModel):
 
     def __init__(self, model: TreeClassifier | TreeRegressor, ranks: Ranks | None) -> None:
         nodes = model.sums.trees.nodes
-        table = TreeTable(model.sums, model.base, nodes.splits.astype(np.float32) if ranks is None else ranks.of_nodes)
+        table = TreeTable(
+            model.sums, model.base, nodes.splits.astype(np.float32, copy=False) if ranks is None else ranks.of_nodes
+        )
         super().__init__(model, _decision_of(model), table.base.size)
         self.features, self.ranks = nodes.feature_count, ranks
         self.algorithm = Algorithm.WALK if ranks is None else Algorithm.WALK_RANKS

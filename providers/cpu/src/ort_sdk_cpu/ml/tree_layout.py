@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.opset.ml.tree_ensemble import TreeSums
-from ort_sdk.opset.ml.tree_nodes import TreeNodes
+from ort_sdk.opset.ml.tree_nodes import TreeNodes, Ways
 
 __all__ = ["Ranks", "TreeTable"]
 
@@ -14,7 +14,7 @@ _FOUR_WAYS = np.dtype([("children", np.int32, 4), ("feature", np.int32), ("split
 _TWO_WAYS = np.dtype([("split", np.float32), ("feature", np.int32), ("children", np.int32, 2)])
 _VOTE = np.dtype([("target", np.int64), ("weight", np.float64)])
 _LESS, _EQUAL, _GREATER, _UNORDERED = range(4)
-_IN_LEAVES, _IN_TABLE = -1, 0
+_IN_LEAVES, _IN_TABLE, _BY_FLAG = -1, 0, 2
 """As in the compiled module."""
 _LARGEST_RANK = 1 << 24
 """From which not every integer is a float32."""
@@ -59,18 +59,15 @@ class TreeTable:
 
     def __init__(self, sums: TreeSums, base: HostArray, splits: HostArray) -> None:
         trees, nodes = sums.trees, sums.trees.nodes
-        children = nodes.children.reshape(-1, 4)
-        self.ways = _ways(splits, children)
+        is_below, self.ways = _ways(splits, nodes.ways)
         """0 for nodes of four ways; of two: 1 if NaN always goes the second, else 2."""
         self.nodes = np.zeros(nodes.features.size, _TWO_WAYS if self.ways else _FOUR_WAYS)
-        distances = children - np.arange(len(children))[:, np.newaxis]
-        self.nodes["children"] = (distances[:, [_LESS, _GREATER]] if self.ways else distances) * self.nodes.itemsize
-        self.nodes["feature"], self.nodes["split"] = nodes.features * 4, _splits(splits, children) if self.ways else splits
-        self.flags = (children[:, _UNORDERED] == children[:, _LESS]).astype(np.int32)
-        """Of each node: whether NaN goes the first way."""
+        self._fill_nodes(nodes, splits, is_below)
+        self.flags = (nodes.ways[_UNORDERED] == nodes.ways[_LESS] if self.ways == _BY_FLAG else np.zeros(1)).astype(np.int32)
+        """Of each node: whether NaN goes the first way; only if ``ways`` is 2."""
         self.roots = (nodes.roots * self.nodes.itemsize).astype(np.int32)
-        order = np.argsort(trees.vote_nodes, kind="stable")
-        self.votes = np.zeros(order.size, _VOTE)
+        order = _order(trees.vote_nodes)
+        self.votes = np.zeros(trees.vote_nodes.size, _VOTE)
         self.votes["target"], self.votes["weight"] = trees.vote_targets[order], trees.vote_weights[order]
         counts = np.bincount(trees.vote_nodes, minlength=nodes.features.size)
         self.starts = np.zeros(nodes.features.size + 1, np.int32)
@@ -83,6 +80,17 @@ class TreeTable:
             self.nodes["split"][nodes.is_leaf] = own
         self.base = np.ascontiguousarray(base, np.float64)
 
+    def _fill_nodes(self, nodes: TreeNodes, splits: HostArray, is_below: HostArray | None) -> None:
+        at, children = np.arange(nodes.features.size), self.nodes["children"]
+        ways = (nodes.ways[_LESS], nodes.ways[_GREATER]) if self.ways else nodes.ways
+        for column, way in enumerate(ways):
+            children[:, column] = (way - at) * self.nodes.itemsize
+        self.nodes["feature"] = nodes.features * 4
+        # Nodes of two ways ask for at most a split: "below" is "at most the number before".
+        if self.ways and is_below is not None:
+            splits = np.where(is_below, np.nextafter(splits, np.float32(-np.inf)), splits)
+        self.nodes["split"] = splits
+
     def _leaf_votes(self, is_leaf: HostArray, counts: HostArray) -> int:
         of_leaves = counts[is_leaf]
         if not of_leaves.size or counts[~is_leaf].any() or (of_leaves != of_leaves[0]).any():
@@ -92,16 +100,22 @@ class TreeTable:
         return _IN_LEAVES if of_leaves[0] == 1 and fits else int(of_leaves[0])
 
 
-def _ways(splits: HostArray, children: HostArray) -> int:
-    """As ``TreeTable.ways``: nodes of two ways ask whether a feature is at most a split, or can do so."""
-    less, equal, greater, unordered = children.T
-    is_below = (less != equal) & (equal == greater)
-    if ((less != equal) & ~is_below).any() or np.isneginf(splits[is_below]).any():
-        return 0
-    return 1 if (unordered == greater).all() else 2
+def _ways(splits: HostArray, ways: Ways) -> tuple[HostArray | None, int]:
+    """Which nodes ask whether a feature is below a split, None for none, and ``TreeTable.ways``.
+
+    Nodes of two ways ask whether a feature is at most a split, or can do so.
+    """
+    less, equal, greater, unordered = ways
+    is_below = None
+    if less is not equal:
+        differ = less != equal
+        is_below = differ if equal is greater else differ & (equal == greater)
+        if (differ != is_below).any() or np.isneginf(splits[is_below]).any():
+            return is_below, 0
+    return is_below, 1 if unordered is greater or (unordered == greater).all() else _BY_FLAG
 
 
-def _splits(splits: HostArray, children: HostArray) -> HostArray:
-    """The splits of nodes of two ways, which ask for at most a split: "below" is "at most the number before"."""
-    is_below = children[:, _LESS] != children[:, _EQUAL]
-    return np.where(is_below, np.nextafter(splits, np.float32(-np.inf)), splits)
+def _order(vote_nodes: HostArray) -> HostArray | slice:
+    """What puts votes in the order of their nodes, which they mostly have."""
+    is_sorted = bool((vote_nodes[1:] >= vote_nodes[:-1]).all())
+    return slice(None) if is_sorted else np.argsort(vote_nodes, kind="stable")
