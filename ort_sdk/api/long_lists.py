@@ -32,7 +32,11 @@ _List = TypeVar("_List", bound="LongList")
 
 
 class LongList(list[Any]):
-    """A list that makes its elements when they are read. Nobody changes attributes, so it stays what it was made of."""
+    """A list that makes its elements when they are read. Nobody changes attributes, so it stays what it was made of.
+
+    Whoever asks as Python does gets what a list has: methods, operators, iteration, ``isinstance``. Only extensions that reach
+    into a list's memory must ``read`` it, or take ``list`` of it, before.
+    """
 
     unread: ClassVar[type[Any]]
     """Class of those whose elements are not made yet; each becomes one of this class when they are."""

@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 import ort_sdk
 from ort_sdk.api import InvalidGraph
+from ort_sdk.api.long_lists import LongList
 from tests.loader.ort_files import convert
 from tests.opset.one_node import make_model, run_reference, run_sdk
 from tests.opset.test_ml_trees import DOMAIN, FLOAT, INT64, MODES, check, random_trees, refused, rows, votes
@@ -233,6 +234,23 @@ def test_what_sessions_write_has_the_same_attributes(tmp_path):
         for attribute in nodes:
             assert written.attributes[attribute] == read.attributes[attribute]
     assert onnx.load(tmp_path / "model.onnx").graph.node[0].op_type == "TreeEnsembleRegressor"
+
+
+@pytest.mark.parametrize("modes", [["BRANCH_LEQ"], MODES])
+def test_sessions_make_no_objects_of_nodes(monkeypatch, tmp_path, modes):
+    nodes, given = a_large_ensemble(modes, missing=True)
+    x = rows(11, count=9, nan=True)
+    made = {"domain": DOMAIN, "opset": 3, "attributes": {**nodes, **given, "n_targets": TARGETS}, "output_types": [FLOAT]}
+    model, feeds = make_model("TreeEnsembleRegressor", [x], 1, **made)
+    converted = convert(model.SerializeToString(), tmp_path / "model.ort")
+
+    def refuse(self):
+        raise AssertionError(f"all {len(self)} elements of an attribute are asked for")
+
+    monkeypatch.setattr(LongList, "read", refuse)
+    for source in (model.SerializeToString(), converted):
+        results = ort_sdk.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, feeds)
+        np.testing.assert_allclose(results[0], walked(x, nodes, given), rtol=1e-4, atol=1e-4)
 
 
 def test_double_precision_tensors_of_many_nodes():
