@@ -56,6 +56,14 @@ MINIMAL_BUILD_OPTIMIZATIONS = ConfigKey(
     "`save`: fusions that a minimal build of ONNX Runtime has are recorded in the saved model (ORT format), and not made. "
     "`apply`: they are made, and no others after the basic passes. Empty: all.",
 )
+COMPILATION = ConfigKey(
+    "session.compilation",
+    "background",
+    "What happens where a kernel needs code that is not compiled yet. `background`: other kernels compute, while a process of "
+    "low priority compiles it. `wait`: creation or run wait for it. `never`: kernels that need compiled code are not used. "
+    "Without an entry, the environment variable `ORT_SDK_COMPILATION` has the mode.",
+    is_of_ort=False,
+)
 DISABLE_AOT_FUNCTION_INLINING = ConfigKey(
     "session.disable_aot_function_inlining",
     "0",
@@ -131,8 +139,8 @@ OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_MIN_SIZE_IN_BYTES = ConfigKey(
 PREPACK_CACHE_DIR = ConfigKey(
     "session.prepack_cache_dir",
     "",
-    "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: nowhere. Trusted as far "
-    "as its owner: see SECURITY.md.",
+    "Folder where weights that kernels rearrange are kept for later sessions and processes. Empty: `weights` in the folder that "
+    "the environment variable `ORT_SDK_CACHE_DIR` names, if it is set. Trusted as far as its owner: see SECURITY.md.",
     is_of_ort=False,
 )
 PROGRAM_MEMORY_LIMIT_BYTES = ConfigKey(
@@ -176,6 +184,7 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     DISABLE_SPECIFIED_OPTIMIZERS,
     ENABLE_GELU_APPROXIMATION,
     MINIMAL_BUILD_OPTIMIZATIONS,
+    COMPILATION,
     DISABLE_AOT_FUNCTION_INLINING,
     DISABLE_CPU_EP_FALLBACK,
     DISABLE_PREPACKING,

@@ -22,4 +22,4 @@ def model_bytes(nodes, inputs, outputs, initializers=None, opset=17, domains=(),
 
 def optimized_graph(session):
     """What a session runs: its graph after all rewrites, with its constants, as bytes."""
-    return graph_to_proto(session._built.model.graph).SerializeToString(deterministic=True)
+    return graph_to_proto(session._state.model.graph).SerializeToString(deterministic=True)

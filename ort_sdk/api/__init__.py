@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from .cache_folder import cache_subfolder
 from .capability import (
     ComputeCapability,
     FusedNode,
     KernelLookup,
 )
+from .compilation import CompilationContext, CompilationPending, CompilationPolicy, compilation_context
 from .device import (
     CPU_DEVICE,
     OrtDevice,
@@ -141,6 +143,9 @@ __all__ = [
     "Allocator",
     "Array",
     "AttributeValue",
+    "CompilationContext",
+    "CompilationPending",
+    "CompilationPolicy",
     "Compute",
     "ComputeCapability",
     "DataTransfer",
@@ -214,7 +219,9 @@ __all__ = [
     "SupportsStreamInto",
     "Tensor",
     "TensorElementType",
+    "cache_subfolder",
     "check_stopped",
+    "compilation_context",
     "element_type_of",
     "find_schema",
     "hookimpl",

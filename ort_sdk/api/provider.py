@@ -26,6 +26,9 @@ class ExecutionProvider:
         options: provider options the user gave, as text.
     """
 
+    compiles_on_demand: bool = False
+    """Whether making or running kernels may need code that is not compiled yet, and asks ``compilation_context()`` what to do."""
+
     def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.device = device
@@ -42,7 +45,7 @@ class ExecutionProvider:
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Make one kernel of several steps of a program, as often as it pays.
 
-        Asked when a program is made, and once more after it has run for a while if the answer is not complete. Results must
+        Asked when a program is made, and again after it has run for a while as long as the answer is not complete. Results must
         stay the same within the rounding of the elements' type.
         """
         return StepFusion()

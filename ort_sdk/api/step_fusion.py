@@ -88,4 +88,4 @@ class StepFusion:
 
     fused: Sequence[FusedSteps] = ()
     is_complete: bool = True
-    """Whether asking again with ``may_compile`` would give the same."""
+    """Whether asking again with ``may_compile`` would give the same. If code is compiled in the background: not until it is."""

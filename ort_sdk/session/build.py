@@ -105,7 +105,7 @@ def build_session(
     devices = insert_copies(assignment, device_of)
     transfers = data_transfers(providers)
     placement = InitializerPlacement(transfers, external_data, device_memories(providers))
-    prepacker = make_prepacker(settings.config, settings.prepacked_weights, settings.prepack_sink)
+    prepacker = make_prepacker(settings)
     planner = SessionPlanner(model, assignment, providers, transfers, placement, prepacker, settings.config)
     plan = planner.plan(model.graph, devices)
     placement.finish()

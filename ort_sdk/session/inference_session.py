@@ -14,22 +14,21 @@ from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import is_public, ort_error, public_class
 from ort_sdk.api.released_frames import release_frames
 from ort_sdk.api.stopping import Stoppable
-from ort_sdk.config_keys import DISABLE_PROGRAMS, MODEL_EXTERNAL_INITIALIZERS_FILE_FOLDER_PATH, RECORD_EP_GRAPH_ASSIGNMENT_INFO
+from ort_sdk.config_keys import MODEL_EXTERNAL_INITIALIZERS_FILE_FOLDER_PATH, RECORD_EP_GRAPH_ASSIGNMENT_INFO
 from ort_sdk.memory import PrepackedWeightsContainer
 from ort_sdk.partition import Placement
 from ort_sdk.plan import Step
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.run import ProgramRow, RunControl, StepObserver
 
-from .build import build_session
 from .calls.async_run import AsyncCallback, AsyncRuns
 from .calls.bindings import Bindings
-from .calls.session_run import SessionRuns
-from .environment import environment
+from .calls.runs import Runs
 from .options.build_settings import BuildSettings, ModelOverrides
+from .options.compilation import compilation_mode
 from .options.model_config import apply_model_config
 from .options.session_options import RunOptions, SessionOptions
-from .stages.gc_pause import gc_pause
+from .runs_builder import RunsBuilder
 from .stages.observer import SessionDescription, StageWatcher
 from .stages.select_providers import choose_providers
 from .stages.state import SessionState
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ort_sdk.run.profiler import Profiler
 
     from .calls.io_binding import IOBinding
-    from .calls.overridable_initializers import RunsWithDefaults
     from .values.ep_assignment import OrtEpAssignedSubgraph
 
 __all__ = ["InferenceSession"]
@@ -105,7 +103,6 @@ class InferenceSession:
         watcher = StageWatcher(options, lambda: given._is_load_cancelled, self._profiler)
         watcher.check_cancelled("start")
         chosen = choose_providers(providers, provider_options, options._providers, options._policy, options._config)
-        opened = environment().open(chosen, options.entries_for_providers())
         settings = replace(
             _settings(options, self._disabled),
             prepacked_weights=self._prepacked_weights,
@@ -113,34 +110,18 @@ class InferenceSession:
             shows_loaded_model=plugin_manager().plugins().observes_stages,
             fixes_defaults=not options.optimized_model_filepath and int(options.graph_optimization_level) > 0,
         )
+        mode = compilation_mode(options._config)
+        if self._profiler is not None or options.optimized_model_filepath:
+            mode = "wait"  # what is recorded or saved is of the kernels that compute in the end
+        config = options.entries_for_providers()
+        builder = RunsBuilder(self._source, settings, chosen, config, watcher.names_with_defaults, mode)
         try:
-            with gc_pause:
-                state = build_session(self._source, settings, opened, watcher)
+            self._runs: Runs | None = builder.build(watcher, watcher.log)
         finally:
             watcher.close()
-        make_runs = functools.partial(
-            SessionRuns,
-            use_programs=options._config.get(DISABLE_PROGRAMS) != "1",
-        )
-        self._built: SessionState | None = state
         self._described, self._assigned = watcher.description, watcher.assigned
-        self._runs: SessionRuns | RunsWithDefaults | None = make_runs(state)
-        defaults = frozenset(argument.name for argument in self._description.overridable_initializers)
-        if defaults and settings.fixes_defaults:
-            from .calls.overridable_initializers import RunsWithDefaults
-
-            # of the folder it was given in, wherever the process is when a run feeds a default
-            source = self._source if isinstance(self._source, bytes) else Path(self._source).absolute()
-
-            def without_constants() -> SessionRuns:
-                providers = environment().open(chosen, options.entries_for_providers())
-                others = replace(settings, fixes_defaults=False, prepack_sink=None)
-                with gc_pause:
-                    return make_runs(build_session(source, others, providers, _ignore_stage))
-
-            self._runs = RunsWithDefaults(self._runs, defaults, without_constants)
         if self._profiler is not None:
-            self._profiler.number_steps(state.plan.steps)
+            self._profiler.number_steps(self._runs.state.plan.steps)
 
     # -- running
 
@@ -327,7 +308,7 @@ class InferenceSession:
         Raises:
             Fail: the session was closed.
         """
-        if self._built is None:
+        if self._runs is None:
             self._closed()
         self._build(providers, provider_options)
 
@@ -362,6 +343,23 @@ class InferenceSession:
                 "assignment information."
             )
         return list(self._assigned)
+
+    def wait_for_compilation(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until no kernels of this session are being compiled in the background.
+
+        Which are missing shows in the first run on arrays of a kind: call it after one, before anything is measured.
+
+        Args:
+            timeout_seconds: how long to wait at most; None for as long as it takes.
+
+        Returns:
+            Whether nothing is being compiled now.
+        """
+        return (self._runs or self._closed()).wait_for_compilation(timeout_seconds)
+
+    def has_settled(self) -> bool:
+        """Whether runs were seen often enough to have programs, and none will be made again with more of it compiled."""
+        return (self._runs or self._closed()).is_settled
 
     # -- profiling
 
@@ -427,14 +425,16 @@ class InferenceSession:
 
     def close(self) -> None:
         """Let go of the model, and of what was given for it. Values handed out stay valid; runs under way finish."""
-        self._runs = self._built = self._prepacked_weights = None
+        if self._runs is not None:
+            self._runs.close()
+        self._runs = self._prepacked_weights = None
         self._source, self._options = b"", self._options._without_contents()
         self._given_options = self._options
         self._async_runs.close()
 
     @property
     def _state(self) -> SessionState:
-        return self._built or self._closed()
+        return (self._runs or self._closed()).state
 
     @property
     def _sess(self) -> Self:
@@ -449,10 +449,6 @@ class InferenceSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _ignore_stage(_stage: str, _product: object) -> None:
-    """Observe nothing: the stages of a session made anew are not logged again."""
 
 
 def _profiler(options: SessionOptions) -> Profiler | None:

@@ -97,7 +97,7 @@ def test_memory_that_its_owner_may_write_is_packed_at_creation(provider, start):
 
 def test_the_plan_lets_go_of_what_is_packed(start, model_path):
     session = start(model_path)
-    constants = session._built.plan.constants
+    constants = session._state.plan.constants
     indices = list(constants)
     assert len(constants.sources()) == len(indices) == 1
     close_to(run(session), X @ WEIGHT)

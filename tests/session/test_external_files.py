@@ -53,7 +53,7 @@ def session_of(model, files, **kwargs):
 
 def constants(session):
     """Every constant array that the plan reads, by name."""
-    plan = session._built.plan
+    plan = session._state.plan
     return {plan.value_names[index]: array for index, array in plan.constants.arrays().items()}
 
 

@@ -77,6 +77,8 @@ class _Entry:
     """Whether it need not be made again when it has run for long enough that compiling pays."""
     seconds: float = 0.0
     """Time its runs took, until it is final."""
+    attempts: int = 0
+    """How often providers were asked in vain to compile for it; each time its runs have to take twice as long before the next."""
     runs: int = 0
     continuations: dict[int, _Continuation] = field(default_factory=dict)
     """Count of steps → continuation of the guard there, if a run exited at it."""
@@ -260,7 +262,7 @@ class ProgramCache:
     def _run_until_final(
         self, entry: _Entry, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl
     ) -> list[Array]:
-        may_compile = entry.seconds > types.SECONDS_BEFORE_COMPILING
+        may_compile = entry.seconds > types.SECONDS_BEFORE_COMPILING * 2**entry.attempts
         if may_compile or entry.is_outdated:
             return self._make(signature, feeds, control, may_compile=may_compile)
         start = time.perf_counter()
@@ -314,10 +316,11 @@ class ProgramCache:
         fused = self._fused(specialisation, may_compile=may_compile)
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
-        entry = _Entry(program, specialisation.kept_bytes, is_final=may_compile or fused.is_complete)
+        entry = _Entry(program, specialisation.kept_bytes, is_final=fused.is_complete)
         self._programs[signature] = entry
         self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
         if replaced is not None:
+            entry.attempts = replaced.attempts + may_compile
             entry.continuations = _valid_continuations(replaced.continuations, specialisation)
         self._kept_bytes += entry.kept_bytes - (0 if replaced is None else replaced.kept_bytes)
         while len(self._programs) > MAX_PROGRAMS or (self._kept_bytes > MAX_KEPT_BYTES and len(self._programs) > 1):

@@ -38,6 +38,8 @@ class ShapeGenericRunner:
         """Time that runs took since providers were asked."""
         self._is_final = False
         """Whether providers would not fuse more if they might compile."""
+        self._patience = 1
+        """Doubles each time that providers were asked in vain to compile."""
 
     @property
     def step_count(self) -> int:
@@ -49,7 +51,7 @@ class ShapeGenericRunner:
         if self._is_final:
             return execute(self._plan, feeds, control)
         self._runs += 1
-        if self._runs == RUNS_BEFORE_FUSING or self._seconds > SECONDS_BEFORE_COMPILING:
+        if self._runs == RUNS_BEFORE_FUSING or self._seconds > SECONDS_BEFORE_COMPILING * self._patience:
             return self._fuse(feeds, control, may_compile=self._runs > RUNS_BEFORE_FUSING)
         start = time.perf_counter()
         results = execute(self._plan, feeds, control)
@@ -62,7 +64,8 @@ class ShapeGenericRunner:
 
         results, recorded = trace_without_guards(self._original, feeds, control, may_expand=False)
         self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
-        self._is_final, self._seconds = may_compile or is_complete, 0.0
+        self._is_final, self._seconds = is_complete, 0.0
+        self._patience *= 2 if may_compile else 1
         return results
 
 

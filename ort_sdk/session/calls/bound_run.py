@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtSdkError, overwriting
+from ort_sdk.api import (
+    CPU_DEVICE,
+    Array,
+    CompilationContext,
+    CompilationPolicy,
+    HostArray,
+    InvalidArgument,
+    OrtSdkError,
+    compilation_context,
+    overwriting,
+)
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import ExecutionPlan, Fetch
@@ -75,7 +85,7 @@ class BoundRuns:
                 feeds = self._reader.read_values(bindings.given) if checked.feeds is None else checked.feeds
                 overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else {}
                 if overwritten:
-                    with overwriting(overwritten.values()):
+                    with overwriting(overwritten.values()), _not_begun_again():
                         results = self._runner.run(feeds, control)
                 else:
                     results = self._runner.run(feeds, control)
@@ -236,3 +246,9 @@ def _in_place(plan: ExecutionPlan) -> tuple[tuple[int, int], ...]:
                 if feed is not None and fetch is not None and readers == 1 and step.inputs[source] not in fetches:
                     found.append((feed, fetch))
     return tuple(found)
+
+
+def _not_begun_again() -> CompilationContext:
+    """Context of a run that overwrites what it reads: it cannot be repeated with other kernels, so it waits for missing code."""
+    policy = compilation_context().policy
+    return CompilationContext(CompilationPolicy.WAIT if policy is CompilationPolicy.RAISE else policy)

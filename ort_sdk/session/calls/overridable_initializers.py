@@ -12,6 +12,7 @@ from typing import Any
 
 from ort_sdk.plan import Fetch
 from ort_sdk.run import ProgramRow, RunControl
+from ort_sdk.session.stages.state import SessionState
 from ort_sdk.session.values.ort_value import OrtValue
 
 from .bindings import Bindings
@@ -36,6 +37,11 @@ class RunsWithDefaults:
         self._lock = threading.Lock()
 
     @property
+    def state(self) -> SessionState:
+        """Of the session with constants."""
+        return self._runs.state
+
+    @property
     def selection(self) -> FetchSelection:
         """Of outputs."""
         return self._runs.selection
@@ -44,6 +50,11 @@ class RunsWithDefaults:
     def fetches(self) -> Sequence[Fetch]:
         """The plan's."""
         return self._runs.fetches
+
+    @property
+    def is_settled(self) -> bool:
+        """Of the session with constants."""
+        return self._runs.is_settled
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
@@ -61,6 +72,14 @@ class RunsWithDefaults:
     def check_required(self, names: Sequence[str]) -> None:
         """Refuse a call that leaves out an input."""
         self._runs.check_required(names)
+
+    def wait_for_compilation(self, timeout_seconds: float | None) -> bool:
+        """Wait until nothing is being compiled in the background."""
+        return self._runs.wait_for_compilation(timeout_seconds)
+
+    def close(self) -> None:
+        """Stop compiling in the background."""
+        self._runs.close()
 
     def _runs_for(self, given: Any) -> SessionRuns:
         if not isinstance(given, Mapping) or self._names.isdisjoint(given):

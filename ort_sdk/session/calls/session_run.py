@@ -33,6 +33,7 @@ class SessionRuns:
     """
 
     def __init__(self, state: SessionState, *, use_programs: bool) -> None:
+        self.state = state
         self._transfers, self._providers = state.transfers, state.providers
         self._bound: BoundRuns | None = None
         self.fetches = state.plan.fetches
@@ -47,6 +48,11 @@ class SessionRuns:
         self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
         self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there are programs, and none will be made again with more of their steps compiled."""
+        return self._runner.is_settled
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
@@ -81,6 +87,13 @@ class SessionRuns:
     def check_required(self, names: Sequence[str]) -> None:
         """Refuse a call that leaves out an input."""
         self._reader.check_required(names)
+
+    def wait_for_compilation(self, _timeout_seconds: float | None) -> bool:
+        """True: kernels of this session are compiled when they are needed, and the run waits."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to do: nothing goes on in the background."""
 
     def _on_host(self, results: list[Array], indices: list[int] | None) -> list[Array]:
         """Copy the wanted results to the host."""

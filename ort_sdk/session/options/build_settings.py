@@ -42,6 +42,8 @@ class BuildSettings:
     overrides: ModelOverrides = field(default_factory=ModelOverrides)
     prepacked_weights: PrepackedWeightsContainer | None = None
     """Keeps packed weights beyond the session."""
+    keeps_packed_weights: bool = True
+    """Whether packed weights go into that container, or into the folder that the config names."""
     prepack_sink: PrepackSink | None = None
     """Saves packed weights with the optimized model."""
     fixes_defaults: bool = False

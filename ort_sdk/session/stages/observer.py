@@ -98,6 +98,16 @@ class StageWatcher:
         """Takes packed weights for the optimized model, if it is to have them."""
         return self._saver if self._saver is not None and self._saver.saves_packed_weights else None
 
+    def names_with_defaults(self) -> frozenset[str]:
+        """Names of the inputs that have defaults, once the model is loaded."""
+        description = self.description
+        return frozenset() if description is None else frozenset(each.name for each in description.overridable_initializers)
+
+    @property
+    def log(self) -> Callable[..., None]:
+        """Logs a text of the session at one of Python's levels."""
+        return self._log.log
+
     def close(self) -> None:
         """Let go of files that were begun, if the session could not be made."""
         if self._saver is not None:

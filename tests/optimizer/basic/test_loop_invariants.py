@@ -57,7 +57,7 @@ def test_results_stay(options, trips):
 @pytest.mark.parametrize("options", [{"w_in": "w_in"}, {"w_in": "weight"}, {"transposed": True}], ids=str)
 def test_the_weight_is_a_constant_of_the_body(options):
     session = ort.InferenceSession(_model(**options), providers=["CPUExecutionProvider"])
-    (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
+    (loop,) = [node for node in session._state.model.graph.nodes if node.op_type == "Loop"]
     body = loop.attributes["body"]
     assert len(loop.inputs) == 3
     assert len(loop.outputs) == 1
@@ -67,7 +67,7 @@ def test_the_weight_is_a_constant_of_the_body(options):
 
 def test_an_output_of_the_model_keeps_its_value_carried():
     session = ort.InferenceSession(_model(fetches_result=True), providers=["CPUExecutionProvider"])
-    (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
+    (loop,) = [node for node in session._state.model.graph.nodes if node.op_type == "Loop"]
     assert len(loop.inputs) == 4
 
 
@@ -138,7 +138,7 @@ def test_nodes_that_give_the_same_in_each_iteration_are_moved_out():
         for _ in range(3):
             for ours, theirs in zip(session.run(None, feeds), expected, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    (loop,) = [node for node in session._built.model.graph.nodes if node.op_type == "Loop"]
+    (loop,) = [node for node in session._state.model.graph.nodes if node.op_type == "Loop"]
     inner = [node.op_type for node in loop.attributes["body"].nodes]
     assert "MatMul" not in inner
     assert "Tanh" not in inner
