@@ -16,7 +16,8 @@ import ort_sdk as ort
 
 MICROSOFT = "com.microsoft"
 pytestmark = pytest.mark.skipif(
-    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable), reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}"
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable),
+    reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}",
 )
 
 

@@ -12,7 +12,8 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.cpu_features import InstructionSet, instruction_set
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable), reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}"
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable),
+    reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}",
 )
 
 MICROSOFT = "com.microsoft"

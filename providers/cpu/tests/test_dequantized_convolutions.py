@@ -11,7 +11,8 @@ import ort_sdk as ort
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.skipif(
-    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable or not has_vnni(), reason="needs oneDNN, numba and VNNI"
+    not onednn_library.is_available() or not libraries.compiled_kernels().is_usable or not has_vnni(),
+    reason="needs oneDNN, numba and VNNI",
 )
 node = helper.make_node
 RNG = np.random.default_rng(3)

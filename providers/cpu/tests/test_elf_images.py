@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task_code
 from ort_sdk_cpu.jit.cache_folder import KernelFolders, build_lock
+from ort_sdk_cpu.jit.compiler import code_files
 from ort_sdk_cpu.jit.elf import linker, loader
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
 from ort_sdk_cpu.platform import libraries
@@ -158,7 +159,7 @@ def test_systems_that_execute_no_memory_of_ours(function, folder, monkeypatch):
 
 
 def test_other_machines_keep_object_files(function, folder, monkeypatch):
-    monkeypatch.setattr(code_store, "can_link", lambda: False)
+    monkeypatch.setattr(code_files, "can_link", lambda: False)
     monkeypatch.setattr(llvm, "can_link", lambda: False)
     for _ in range(2):
         assert function(SUM, *LONGS)(40, 2) == 42
@@ -191,7 +192,9 @@ def test_what_images_do_not_have():
 
 
 WARM = """
-import sys
+import logging, sys
+logging.basicConfig()
+logging.getLogger("ort_sdk.cpu").setLevel(logging.INFO)
 import numpy as np
 from ort_sdk_cpu.jit.task import TaskCall
 x = np.random.default_rng(0).standard_normal((50, 131)).astype(np.float32)
@@ -221,7 +224,7 @@ def test_warm_processes_load_no_compiler(tmp_path):
     command = [sys.executable, "-P", "-c", WARM]
     first, warm = (subprocess.run(command, env=environment, capture_output=True, text=True, check=False) for _ in range(2))
     assert (first.returncode, warm.returncode) == (0, 0), first.stderr + warm.stderr
-    assert "compiled CPU kernel 1, softmax" in first.stderr
+    assert "compiled CPU kernel 2, normalization.rows-softmax" in first.stderr
     assert warm.stderr == ""
     assert warm.stdout.strip() == "[('chain', 'r-xp'), ('normalization.rows', 'r-xp'), ('run', 'r-xp')] []"
 

@@ -445,10 +445,12 @@ def test_a_damaged_file_of_code_is_replaced(monkeypatch, tmp_path):
     from ort_sdk_cpu.fusion.elementwise import compile
     from ort_sdk_cpu.fusion.elementwise.ir import Chain, ChainStep
     from ort_sdk_cpu.jit import cache_folder, code_store
+    from ort_sdk_cpu.jit.compiler import process
     from ort_sdk_cpu.kernel.element_operation import ElementOperation
 
     chain = Chain("ff", (ChainStep(ElementOperation("Add"), (0, 1)), ChainStep(ElementOperation("Neg"), (2,))), (3,))
     monkeypatch.setattr(cache_folder, "kernel_folders", lambda: cache_folder.KernelFolders((tmp_path,), tmp_path))
+    monkeypatch.setattr(process, "can_compile_elsewhere", lambda _: False)  # another process has its own folders
     contents = []
     for _ in range(2):
         fresh = code_store._Store()

@@ -14,7 +14,8 @@ from ort_sdk_cpu.rnn.packing_int24 import packed_int24, unpacked_int24
 import ort_sdk
 
 is_compiled = pytest.mark.skipif(
-    not libraries.compiled_kernels().is_usable or instruction_set() < InstructionSet.AVX512, reason="no compiler, or short vectors"
+    not libraries.compiled_kernels().is_usable or instruction_set() < InstructionSet.AVX512,
+    reason="no compiler, or short vectors",
 )
 TOGETHER = {"lstm": (4,), "gru": (3,), "gru_reset_first": (2, 1)}
 FORMS = {"lstm": ("LSTM", 4, {}), "gru": ("GRU", 3, {"linear_before_reset": 1}), "gru_reset_first": ("GRU", 3, {})}

@@ -10,7 +10,8 @@ from ort_sdk_cpu.platform import libraries
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable), reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}"
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable),
+    reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}",
 )
 
 

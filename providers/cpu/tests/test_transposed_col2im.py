@@ -17,7 +17,8 @@ from ort_sdk_cpu.platform.cpu_features import instruction_set as machine_instruc
 import ort_sdk as ort
 
 pytestmark = pytest.mark.skipif(
-    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable), reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}"
+    not (libraries.compiled_kernels().is_usable and libraries.onednn().is_usable),
+    reason=f"{libraries.compiled_kernels()}; {libraries.onednn()}",
 )
 
 CASES = {

@@ -42,7 +42,9 @@ def test_convolutions(check, case, per_channel, bias):
             check("QLinearConv", x, *inputs[1:], constants=range(1, len(inputs)), **attributes)
 
 
-@pytest.mark.skipif(not (is_available() and has_vnni() and libraries.compiled_kernels().is_usable), reason="another kernel computes it")
+@pytest.mark.skipif(
+    not (is_available() and has_vnni() and libraries.compiled_kernels().is_usable), reason="another kernel computes it"
+)
 def test_results_are_those_of_whole_numbers(make_kernel):
     shape, weight_shape, _ = CASES["plain"]
     inputs = [np.asarray(value) for value in operands(shape, weight_shape, (3, 100), per_channel=False, bias=True)]

@@ -49,6 +49,11 @@ class CpuExecutionProvider(ExecutionProvider):
         self._step_kernels: dict[Any, Any] = {}
         libraries.limit_spinning(config)
 
+    @property
+    def compiles_on_demand(self) -> bool:  # type: ignore[override]
+        """Whether kernels are compiled on this machine."""
+        return libraries.numba().is_usable
+
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
         if not self._sets_threads:

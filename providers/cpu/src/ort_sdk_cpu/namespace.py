@@ -24,7 +24,11 @@ class CpuNamespace(NumpyNamespace):
     def attention(self, q: HostArray, k: HostArray, v: HostArray, biases: Sequence[HostArray], scale: float) -> HostArray | None:
         """Scaled dot-product attention by a compiled task; None for other types than float32, and for little work."""
         work = q.size * k.shape[2]
-        if work < MIN_WORK or any(array.dtype != "float32" for array in (q, k, v, *biases)) or not libraries.compiled_kernels().is_usable:
+        if (
+            work < MIN_WORK
+            or any(array.dtype != "float32" for array in (q, k, v, *biases))
+            or not libraries.compiled_kernels().is_usable
+        ):
             return None
         from ort_sdk_cpu.attention.grouped import grouped_attention
 

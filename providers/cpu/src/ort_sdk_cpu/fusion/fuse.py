@@ -70,7 +70,10 @@ def _fused_convolutions(program: FusibleProgram) -> list[FusedSteps]:
 
 
 def _quantized_sums(program: FusibleProgram) -> list[FusedSteps]:
-    if not any(hasattr(step.kernel, "can_fuse_add") for step in program.steps.values()) or not libraries.compiled_kernels().is_usable:
+    if (
+        not any(hasattr(step.kernel, "can_fuse_add") for step in program.steps.values())
+        or not libraries.compiled_kernels().is_usable
+    ):
         return []
     from ort_sdk_cpu.fusion.conv.quantized_sums import quantized_sums
 

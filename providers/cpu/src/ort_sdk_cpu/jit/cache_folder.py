@@ -1,8 +1,9 @@
 """Folders of cached kernels, which are compiled once per machine.
 
 The cache is in the package's own folder if that is writable, else in the user's cache folder; ``ORT_SDK_CPU_CACHE_DIR`` names
-another one. Only folders that no other user can write to are used (``ort_sdk.api.file_trust``). The cache is optional: where a
-folder cannot be created, written or locked, kernels are compiled and not cached, and the reason is logged.
+another one, as does ``ORT_SDK_CACHE_DIR``, of which it is the subfolder ``cpu``. Only folders that no other user can write to are
+used (``ort_sdk.api.file_trust``). The cache is optional: where a folder cannot be created, written or locked, kernels are
+compiled and not cached, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from ort_sdk.api import cache_subfolder
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.file_trust import make_private_folder, make_subfolder, require_trusted_folder
 from ort_sdk_cpu.platform.cpu_features import has_vnni, instruction_set
@@ -95,8 +97,9 @@ def cache_folder() -> Path | None:
 def _parents() -> Iterator[tuple[Path, ...]]:
     """Candidate parents of the cache folder: chains of nested folders, of which all but the first are created if missing."""
     configured = os.environ.get(CACHE_VARIABLE)
-    if configured:
-        yield (Path(configured).absolute(),)
+    folder = Path(configured).absolute() if configured else cache_subfolder("cpu")
+    if folder is not None:
+        yield (folder,)
         return
     package = _PACKAGE / "jit"
     yield package, package / "__pycache__"
@@ -208,7 +211,7 @@ def log_compiled(name: str, seconds: float) -> None:
     """
     folder = cache_folder()
     result = f"kept in {folder}" if folder is not None else f"not kept, as no folder can be written: set {CACHE_VARIABLE}"
-    _warn(f"ort_sdk: compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({result})")
+    _log(logging.INFO, f"compiled CPU kernel {next(_numbers)}, {name}, in {seconds:.1f} s ({result})")
 
 
 def log_cache_failure(what: str, error: OSError) -> None:
@@ -221,16 +224,17 @@ def log_cache_failure(what: str, error: OSError) -> None:
     if not _logged:
         _logged.append(what)
         reason = error.strerror or str(error)
-        _warn(f"ort_sdk: {what} of compiled CPU kernels cannot be used: {reason}; the kernels are compiled and may not be kept")
+        advice = "the kernels are compiled and may not be kept"
+        _log(logging.WARNING, f"{what} of compiled CPU kernels cannot be used: {reason}; {advice}")
 
 
 _logged: list[str] = []
 
 
-def _warn(message: str) -> None:
-    """Log a warning, if the session that this thread creates or runs logs warnings."""
+def _log(severity: int, message: str) -> None:
+    """Log a message, if the session that this thread creates or runs logs those of its severity."""
     level = log_level()
     if level is None:
-        _logger.warning("%s", message)
-    elif level <= logging.WARNING:
-        _logger.handle(_logger.makeRecord(_logger.name, logging.WARNING, __file__, 0, message, (), None))
+        _logger.log(severity, "%s", message)
+    elif level <= severity:
+        _logger.handle(_logger.makeRecord(_logger.name, severity, __file__, 0, message, (), None))

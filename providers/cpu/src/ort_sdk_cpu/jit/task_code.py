@@ -13,7 +13,6 @@ import ctypes
 import functools
 import importlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ort_sdk_cpu.platform import libraries
 from ort_sdk_cpu.platform.contention import enable_affinity
 from ort_sdk_cpu.platform.cpu_features import instruction_set, processor_id
 
-from .cache_folder import log_compiled, source_hash
+from .cache_folder import source_hash
 from .code_store import code_address, is_cached
 from .digests import short_digest
 from .native_call import CallRow
@@ -193,13 +192,13 @@ def ir_function(symbol: str, text: str) -> int:
         symbol: the function's name.
         text: the module.
     """
-    return code_address(f"{symbol}-{short_digest(compiler_environment(), text)}", lambda: (symbol, _emitted(text)))
+    return code_address(f"{symbol}-{short_digest(compiler_environment(), text)}", functools.partial(_emitted, symbol, text))
 
 
-def _emitted(text: str) -> bytes:
+def _emitted(symbol: str, text: str) -> tuple[str, bytes]:
     from .llvm import emit_object
 
-    return emit_object(text)
+    return symbol, emit_object(text)
 
 
 def _built(module: str, name: str) -> tuple[str, bytes]:
@@ -207,13 +206,10 @@ def _built(module: str, name: str) -> tuple[str, bytes]:
     from .llvm import emit_object, load_openmp_symbols
     from .numba_frontend import translate
 
-    start = time.perf_counter()
     load_openmp_symbols()
     made: Task = getattr(importlib.import_module(f"ort_sdk_cpu.{module_of(module)}"), name)
     symbol, text = translate(made.function, made.signature)
-    object_file = emit_object(text)
-    log_compiled(name, time.perf_counter() - start)
-    return symbol, object_file
+    return symbol, emit_object(text)
 
 
 @functools.cache

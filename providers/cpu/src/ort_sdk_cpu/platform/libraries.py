@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ort_sdk.api import InvalidArgument
+from ort_sdk.api import CompilationPolicy, InvalidArgument, compilation_context
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.distributions import distributions, version_of
 
@@ -86,9 +86,15 @@ class Library:
         return f"{self.name}: not used: {self.reason}{'; ' + self.remedy if self.remedy else ''}"
 
 
-@functools.cache
 def compiled_kernels() -> Library:
-    """Compiled kernels: usable where they can be compiled."""
+    """Compiled kernels: usable where they can be compiled, unless the calling thread avoids them (``CompilationPolicy``)."""
+    if compilation_context().policy is CompilationPolicy.AVOID:
+        return _AVOIDED
+    return _compiled_kernels()
+
+
+@functools.cache
+def _compiled_kernels() -> Library:
     switched_off = _switched_off("compiled kernels", "kernels")
     if switched_off is not None:
         return switched_off
@@ -96,6 +102,9 @@ def compiled_kernels() -> Library:
     if compiler.is_usable:
         return Library("compiled kernels", f"by {compiler}")
     return Library("compiled kernels", reason=f"numba cannot compile them: {compiler.reason}", remedy=compiler.remedy)
+
+
+_AVOIDED = Library("compiled kernels", reason="this session does without them")
 
 
 @functools.cache

@@ -8,12 +8,13 @@ from typing import Any
 
 from ort_sdk_cpu.jit.cache_folder import source_hash
 from ort_sdk_cpu.jit.code_store import code_address, is_cached
+from ort_sdk_cpu.jit.compiler.background import request_compilation
 from ort_sdk_cpu.jit.digests import short_digest
 from ort_sdk_cpu.jit.task_code import compiler_environment
 
 from .ir import Chain, emit
 
-__all__ = ["address_of", "is_compiled"]
+__all__ = ["address_of", "is_compiled", "request"]
 
 OPTIMIZATION_LEVEL = 2
 
@@ -26,12 +27,13 @@ def is_compiled(chain: Chain) -> bool:
 def address_of(chain: Chain) -> int:
     """Address of a chain's code, for ``jit.task.TaskCall``; compiled if it is not there. Thread-safe."""
     symbol = _symbol(chain)
-    if not is_cached(symbol) and emit(chain)[1]:
-        from .math_library import vector_functions
+    return code_address(symbol, functools.partial(_compiled, chain, symbol))
 
-        # They may have to be compiled, too: while the folder's lock is not held, which is not to be had twice.
-        vector_functions()
-    return code_address(symbol, lambda: (symbol, _compiled(chain, symbol)))
+
+def request(chain: Chain) -> None:
+    """Have a chain compiled in the background."""
+    symbol = _symbol(chain)
+    request_compilation(symbol, functools.partial(_compiled, chain, symbol))
 
 
 def _symbol(chain: Chain) -> str:
@@ -44,7 +46,7 @@ def _source() -> str:
     return short_digest(source_hash(), *(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
-def _compiled(chain: Chain, symbol: str) -> bytes:
+def _compiled(chain: Chain, symbol: str) -> tuple[str, bytes]:
     import llvmlite.binding as llvm
 
     from ort_sdk_cpu.jit.llvm import parse_ir, target_machine
@@ -59,7 +61,7 @@ def _compiled(chain: Chain, symbol: str) -> bytes:
         module.link_in(_inlined(parse_ir(vector_functions()[name])))
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION_LEVEL))
     builder.getModulePassManager().run(module, builder)
-    return bytes(machine.emit_object(module))
+    return symbol, bytes(machine.emit_object(module))
 
 
 def _inlined(module: Any) -> Any:

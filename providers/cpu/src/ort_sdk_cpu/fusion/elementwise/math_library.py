@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import time
 
 from ort_sdk_cpu.jit.cache_files import read_cached, writable_path, write_cached
-from ort_sdk_cpu.jit.cache_folder import build_lock, log_compiled, source_hash
+from ort_sdk_cpu.jit.cache_folder import build_lock, source_hash
 from ort_sdk_cpu.jit.digests import short_digest
 from ort_sdk_cpu.jit.task_code import compiler_environment
 
@@ -40,10 +39,8 @@ def vector_functions() -> dict[str, str]:
 
 
 def _built(file: str) -> bytes:
-    start = time.perf_counter()
     texts = "\0".join(_text(name) for name in NAMES).encode()
     write_cached(file, texts)
-    log_compiled("vector functions", time.perf_counter() - start)
     return texts
 
 

@@ -20,7 +20,7 @@ from ort_sdk_cpu.platform import libraries
 
 from .image import Image, LinkError
 
-__all__ = ["HEADER_BYTES", "file_content", "map_content", "map_file"]
+__all__ = ["HEADER_BYTES", "can_map", "file_content", "map_content", "map_file"]
 
 _FORMAT = b"image-1\0"
 _HEADER = struct.Struct("<8sIII")
@@ -41,6 +41,17 @@ def file_content(image: Image, name: str) -> bytes:
     pointers = "".join(f"{pointer.offset} {pointer.addend} {pointer.symbol}\n" for pointer in image.pointers)
     content = header.ljust(HEADER_BYTES - DIGEST_BYTES, b"\0") + image.content + pointers.encode()
     return digest(name.encode(), content) + content
+
+
+def can_map() -> bool:
+    """Whether the system allows executable memory that was written to."""
+    try:
+        base = _map(mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        _protect(base, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC)
+    except OSError:
+        return False
+    _functions().munmap(base, mmap.PAGESIZE)
+    return True
 
 
 def map_file(folder: Path, name: str) -> int | None:
