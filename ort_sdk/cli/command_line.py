@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "show on which provider each node runs, and why not on others",
     "bench": "measure session creation, latency and memory",
     "profile": "show where the time of a run goes",
+    "warm": "compile and pack what a model needs, into a folder",
     "convert": "write a model anew, in ORT or ONNX format",
     "kernels": "list the kernels of providers as a Markdown table",
 }

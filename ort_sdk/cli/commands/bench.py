@@ -7,18 +7,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.cli.arguments import count, provider_entries
 from ort_sdk.cli.exit_codes import ExitCode
 from ort_sdk.cli.inputs.measured_model import add_measuring_arguments, measured_feeds
 from ort_sdk.cli.output import print_json, print_table, progress
 
+if TYPE_CHECKING:
+    from ort_sdk.session.inference_session import InferenceSession
+
 __all__ = ["add_arguments", "run"]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS")
+MOST_SECONDS_SETTLING = 3.0
 THREADS_SET = "ORT_SDK_BENCH_THREADS"
 """Environment variable of the measuring process: the number the others were set to."""
 
@@ -43,13 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
         creation, session = _timed(lambda: open_session(arguments, entries))
     with progress(f"running {arguments.model} {arguments.warmup + arguments.runs} times"):
         first, _ = _timed(lambda: session.run(None, feeds))
+        waited, _ = _timed(session.wait_for_compilation)
         for _ in range(arguments.warmup - 1):
             session.run(None, feeds)
+        _settle(session, feeds)
         latencies = sorted(_timed(lambda: session.run(None, feeds))[0] for _ in range(arguments.runs))
     after = _resident_bytes()
     report: dict[str, Any] = {
         "session_creation_ms": creation,
         "first_run_ms": first,
+        "compilation_wait_ms": waited,
+        "has_settled": session.has_settled(),
         "runs": arguments.runs,
         "median_ms": _percentile(latencies, 0.5),
         "p90_ms": _percentile(latencies, 0.9),
@@ -72,6 +80,13 @@ def _run_with_threads(arguments: argparse.Namespace) -> int:
     environment = os.environ | dict.fromkeys((*THREAD_VARIABLES, THREADS_SET), threads)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_folder, os.environ.get("PYTHONPATH"))))
     return subprocess.run([sys.executable, "-P", "-m", "ort_sdk", *arguments.words], env=environment, check=False).returncode  # noqa: S603
+
+
+def _settle(session: InferenceSession, feeds: Mapping[str, Any]) -> None:
+    """Run until nothing more is compiled for these feeds, or for some time: there are models without programs."""
+    end = time.perf_counter() + MOST_SECONDS_SETTLING
+    while not session.has_settled() and time.perf_counter() < end:
+        session.run(None, feeds)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -112,4 +127,6 @@ def _peak_bytes() -> int | None:
 def _text(name: str, value: float | None) -> str:
     if value is None:
         return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.3f}" if name.endswith("_ms") else f"{value:,}"
