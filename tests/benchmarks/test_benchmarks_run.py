@@ -25,6 +25,7 @@ SMALL = {
     "bench_qdq.py": ["--layers", "1", "--rounds", "1", "--runs", "1"],
     "bench_vision.py": ["--models", "mobilenet_v2-b1", "resnet50-int8-b1", "--size", "32", "--runs", "1", "--repetitions", "1"],
     "bench_transformers.py": ["--models", "tiny", "--rounds", "1", "--seconds", "0.001"],
+    "bench_start.py": ["--models", "voice", "--files", str(ROOT / "examples" / "digits" / "digits.onnx"), "--rounds", "1"],
     "bench_shapes.py": [
         *("--model", str(ROOT / "examples" / "digits" / "digits.onnx"), "--input", "image=1..8,1,8,8"),
         *("--count", "3", "--repetitions", "1"),
@@ -50,6 +51,7 @@ ROWS = {
     "bench_qdq.py": ["ort_sdk, DQ+MatMul", "onnxruntime, MatMulNBits", "ort_sdk, folder, later", "ort_sdk, saved, first"],
     "bench_vision.py": ["mobilenet_v2-b1", "resnet50-int8-b1"],
     "bench_session.py": ["ort_sdk", "onnxruntime", "times onnxruntime's"],
+    "bench_start.py": ["voice activity", "digits.onnx"],
     "bench_shapes.py": ["digits"],
     "bench_small.py": ["tiny", "encoder-turns"],
     "bench_transformers.py": ["tiny encoder", "tiny LSTM"],

@@ -1,0 +1,124 @@
+"""From a fresh process to its first answer, beside onnxruntime: import, session and first call, and the memory they take.
+
+    python -P benchmarks/bench_start.py [--models ResNet-50 ...] [--files MODEL ...] [--rounds 5] [--layers 2] [--check]
+        [--python INTERPRETER] [--fresh]
+
+In each round every library starts in a process of its own, in turns: `ms` is the time from before the library's import to after
+the first call, `MB` the most memory that the process had resident. Figures are medians over the rounds; ratios are ours over
+onnxruntime's. `--python` measures what is installed for another interpreter. `--fresh` gives each process an empty folder for
+what is compiled and kept, as right after an installation. `--check` fails above 1.5 times the time or 1.2 times the memory.
+Inputs of files are made up: dimensions without a size are 1, or `--size`. Needs onnxruntime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parent))
+import processes
+import workloads
+
+LIBRARIES = ("ort_sdk", "onnxruntime")
+MODELS = ("ResNet-50", "ResNet-50, 8 bits", "BERT-base", "language model, MatMulNBits", "voice activity", "dynamic encoder")
+MOST = {"ms ratio": 1.5, "MB ratio": 1.2}
+TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+}
+
+
+def feeds_of(session: Any, size: int) -> dict[str, Any]:
+    return {
+        argument.name: np.ones([each if isinstance(each, int) else size for each in argument.shape], TYPES[argument.type])
+        for argument in session.get_inputs()
+    }
+
+
+def start(library: str, path: str, size: int) -> dict[str, float]:
+    begin = time.perf_counter()
+    runtime = importlib.import_module(library)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session.run(None, feeds_of(session, size))
+    seconds = time.perf_counter() - begin
+    import resource
+
+    return {"ms": seconds * 1e3, "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / processes.MEGABYTE}
+
+
+def measured(python: str, library: str, path: Path, size: int, *, is_fresh: bool) -> dict[str, float]:
+    command = [python, "-P", __file__, "--child", library, str(path), str(size)]
+    environment = {name: value for name, value in processes.environment().items() if name != "ORT_SDK_COMPILATION"}
+    with tempfile.TemporaryDirectory() as folder:
+        if is_fresh:
+            environment |= {"ORT_SDK_CACHE_DIR": folder}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def row_of(path: Path, size: int, arguments: argparse.Namespace) -> dict[str, float]:
+    rows: list[dict[str, float]] = []
+    for _ in range(arguments.rounds + 1):
+        found = {library: measured(arguments.python, library, path, size, is_fresh=arguments.fresh) for library in LIBRARIES}
+        rows.append({f"{name} {library}": value for library, figures in found.items() for name, value in figures.items()})
+    medians = processes.medians(rows[1:])  # the one before fills caches on disk
+    ratios = {f"{name} ratio": medians[f"{name} ort_sdk"] / medians[f"{name} onnxruntime"] for name in ("ms", "MB")}
+    return {
+        "ms": medians["ms ort_sdk"],
+        "theirs": medians["ms onnxruntime"],
+        "ms ratio": ratios["ms ratio"],
+        "MB": medians["MB ort_sdk"],
+        "MB theirs": medians["MB onnxruntime"],
+        "MB ratio": ratios["MB ratio"],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time and memory to the first answer")
+    parser.add_argument("--models", nargs="*", default=[""], help="parts of names; all by default")
+    parser.add_argument("--files", nargs="*", default=[], type=Path, help="models of your own")
+    parser.add_argument("--rounds", type=int, default=5, help="after one that does not count")
+    parser.add_argument("--layers", type=int, default=2, help="of the language model")
+    parser.add_argument("--size", type=int, default=1, help="of dimensions without one")
+    parser.add_argument("--python", default=sys.executable, help="interpreter to measure with")
+    parser.add_argument("--fresh", action="store_true", help="with an empty folder for what is compiled")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    makers = workloads.models(arguments.layers)
+    chosen = [name for name in MODELS if any(part in name for part in arguments.models)]
+    rows: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen:
+            place = Path(folder) / name
+            place.mkdir()
+            rows[name] = row_of(makers[name](place), 16, arguments)
+    for path in arguments.files:
+        rows[path.name] = row_of(path, arguments.size, arguments)
+    processes.print_table("model", rows)
+    found = [(name, column, row[column]) for name, row in rows.items() for column in MOST]
+    missed = [f"{name}: {column} {ratio:.2f}" for name, column, ratio in found if ratio > MOST[column]]
+    if arguments.check and missed:
+        print(*missed, sep="\n", file=sys.stderr)
+    return int(arguments.check and bool(missed))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1] == "--child":
+        print(json.dumps(start(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
+        sys.exit(0)
+    sys.exit(main())
