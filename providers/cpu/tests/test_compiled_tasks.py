@@ -300,14 +300,19 @@ def test_kernels_are_compiled_once(tmp_path):
 
 @needs_numba
 def test_kernels_for_other_arguments_are_compiled_anew(tmp_path, monkeypatch):
-    from ort_sdk_cpu.jit import task_code
+    from ort_sdk_cpu.jit.archive import sources
 
-    shutil.copytree(Path(ort_sdk_cpu.__file__).parent / "normalization", tmp_path / "normalization")
-    monkeypatch.setattr(task_code, "_PACKAGE", tmp_path)
-    before = task_code._file_name("normalization.rows", "softmax")
+    shutil.copytree(Path(ort_sdk_cpu.__file__).parent, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(sources, "PACKAGE", tmp_path)
+    sources.forget()
+    before = sources.sources_digest("normalization.compiled.rows")
     arguments = tmp_path / "normalization" / "arguments" / "rows.py"
     arguments.write_text(arguments.read_text().replace("rows: int\n    width: int", "width: int\n    rows: int"))
-    assert task_code._file_name("normalization.rows", "softmax") != before
+    sources.forget()
+    after = sources.sources_digest("normalization.compiled.rows")
+    monkeypatch.undo()
+    sources.forget()
+    assert after != before
 
 
 SESSION = """

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ort_sdk_cpu.jit import cache_folder, code_store, llvm, task_code
+from ort_sdk_cpu.jit.archive import sources
 from ort_sdk_cpu.jit.cache_folder import KernelFolders, build_lock
 from ort_sdk_cpu.jit.compiler import code_files
 from ort_sdk_cpu.jit.elf import linker, loader
@@ -134,10 +135,10 @@ def test_folders_that_execute_nothing(function, folder, monkeypatch, text, types
     arguments = (40, 2) if text is SUM else (ctypes.addressof(bytes_), 1)
     expected = expected(*arguments)
 
-    def refuse_files(size, protection, flags, file):
+    def refuse_files(size, protection, flags, file, offset=0):
         if file >= 0:
             raise PermissionError(1, "noexec")
-        return kept(size, protection, flags, file)
+        return kept(size, protection, flags, file, offset)
 
     before = len(mapped(str(folder)))
     monkeypatch.setattr(loader, "_map", refuse_files)
@@ -280,21 +281,30 @@ def test_processes_build_different_functions_at_the_same_time_and_each_once(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 
 
+def file_name(monkeypatch, package, module, name):
+    """Name of a task's file as a new process has it, for sources in some folder."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "PACKAGE", package)
+        sources.forget()
+        found = task_code._file_name(module, name)
+    sources.forget()
+    return found
+
+
 @pytest.mark.parametrize("changed", ["compiled/own.py", "compiled/sibling.py", "arguments/own.py", "../shared/arguments/axes.py"])
 def test_code_is_made_anew_when_a_source_of_it_changes(tmp_path, monkeypatch, changed):
-    sources = {
+    files = {
         "compiled/own.py": "from ort_sdk_cpu.family.arguments.own import Own\nfrom .sibling import helper\n",
         "compiled/sibling.py": "",
         "arguments/own.py": "from ort_sdk_cpu.shared.arguments.axes import Axes\n",
         "../shared/arguments/axes.py": "",
     }
-    for path, text in sources.items():
+    for path, text in files.items():
         file = (tmp_path / "family" / path).resolve()
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(task_code, "_PACKAGE", tmp_path)
-    before = task_code._file_name("family.own", "total")
-    assert task_code._file_name("family.own", "total") == before
+    before = file_name(monkeypatch, tmp_path, "family.own", "total")
+    assert file_name(monkeypatch, tmp_path, "family.own", "total") == before
     with (tmp_path / "family" / changed).open("a", encoding="utf-8") as file:
         file.write("# another order of fields\n")
-    assert task_code._file_name("family.own", "total") != before
+    assert file_name(monkeypatch, tmp_path, "family.own", "total") != before

@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
 from ort_sdk_cpu.memory.workspace import shared_workspace
+from ort_sdk_cpu.platform.archives import archives
 from ort_sdk_cpu.platform.fp_errors import IgnoredErrors
 from ort_sdk_cpu.platform.run_settings import configured_log_level, configured_threads, openmp_default_threads, set_log_level
 from ort_sdk_cpu.platform.threads import RunScope
@@ -51,8 +52,8 @@ class CpuExecutionProvider(ExecutionProvider):
 
     @property
     def compiles_on_demand(self) -> bool:  # type: ignore[override]
-        """Whether kernels are compiled on this machine."""
-        return libraries.numba().is_usable
+        """Whether kernels are compiled on this machine: where the package does not bring them."""
+        return not archives() and libraries.numba().is_usable
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
@@ -92,5 +93,7 @@ class CpuExecutionProvider(ExecutionProvider):
         return found
 
     def describe_environment(self) -> Sequence[str]:
-        """Optional libraries, instruction set and number of threads, one line each."""
-        return libraries.report()
+        """Optional libraries, instruction set, number of threads and where compiled kernels come from, one line each."""
+        from ort_sdk_cpu.jit.archive.report import report
+
+        return [*libraries.report(), *report()]

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from ort_sdk.api.file_trust import file_mode, open_trusted_file
+from ort_sdk_cpu.platform.digests import DIGEST_BYTES, digest
 
 from . import cache_folder
 from .cache_folder import log_cache_failure
-from .digests import DIGEST_BYTES, digest
 
 __all__ = ["is_file_cached", "open_cached", "read_cached", "writable_path", "write_atomically", "write_cached"]
 

@@ -22,10 +22,8 @@ from typing import IO
 from ort_sdk.api import cache_subfolder
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.file_trust import make_private_folder, make_subfolder, require_trusted_folder
-from ort_sdk_cpu.platform.cpu_features import has_vnni, instruction_set
 from ort_sdk_cpu.platform.run_settings import log_level
-
-from .digests import short_digest
+from ort_sdk_cpu.platform.targets import current_target
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -35,19 +33,13 @@ __all__ = [
     "kernel_folders",
     "log_cache_failure",
     "log_compiled",
-    "source_hash",
+    "log_once",
 ]
 
 CACHE_VARIABLE = "ORT_SDK_CPU_CACHE_DIR"
 """Environment variable: folder for compiled kernels."""
 
 _PACKAGE = Path(__file__).parents[1]
-_SHARED_SOURCES = ("simd/*.py", "*/microkernels/*.py", "*/*/microkernels/*.py")
-"""Files whose code is inlined into kernels; numba's own cache checks a kernel's file only.
-
-No ``**``: each process would list all folders, including the cache in the package's own folder.
-"""
-
 _numbers = itertools.count(1)
 _logger = logging.getLogger("ort_sdk.cpu")
 
@@ -60,17 +52,16 @@ class KernelFolders:
     """Folders to look for kernels in, in this order."""
     writable: Path | None
     """Folder for new kernels; None if none is writable."""
+    unused: tuple[tuple[Path, str], ...] = ()
+    """Folders that are not used, with the reason."""
 
 
 @functools.cache
 def kernel_folders() -> KernelFolders:
-    """The trusted cache folders of this code and processor. Folders that are not trusted are logged."""
-    features = (
-        instruction_set().name.lower(),
-        *(["vnni"] if has_vnni() else []),
-    )
-    name = f"kernels-{'-'.join((source_hash(), *features))}"
+    """The trusted cache folders of this process's target. Folders that are not trusted are logged."""
+    name = f"kernels-{current_target().name}"
     readable: list[Path] = []
+    unused: list[tuple[Path, str]] = []
     writable = None
     for parents in _parents():
         folder = parents[-1] / name
@@ -82,11 +73,12 @@ def kernel_folders() -> KernelFolders:
             # A folder that is missing where only root can write is normal: the next one is used.
             if os.path.lexists(folder):
                 log_cache_failure(f"the folder {folder}", error)
+            unused.append((folder, error.strerror or str(error)))
             continue
         readable.append(folder)
         if writable is None and _is_writable(folder):
             writable = folder
-    return KernelFolders(tuple(readable), writable)
+    return KernelFolders(tuple(readable), writable, tuple(unused))
 
 
 def cache_folder() -> Path | None:
@@ -138,13 +130,6 @@ def _user_cache() -> Path | None:
         return None
     # A relative path would be another folder in each working directory.
     return base / "ort_sdk_cpu" if base.is_absolute() else None
-
-
-@functools.cache
-def source_hash() -> str:
-    """Digest of the sources that are inlined into kernels."""
-    paths = [path for pattern in _SHARED_SOURCES for path in sorted(_PACKAGE.glob(pattern))]
-    return short_digest(*(path.read_bytes() for path in paths))[:12]
 
 
 @contextlib.contextmanager
@@ -228,7 +213,20 @@ def log_cache_failure(what: str, error: OSError) -> None:
         _log(logging.WARNING, f"{what} of compiled CPU kernels cannot be used: {reason}; {advice}")
 
 
+def log_once(subject: str, message: str) -> None:
+    """Log a warning, if nothing was logged in this process about its subject.
+
+    Args:
+        subject: what it is about.
+        message: the warning.
+    """
+    if subject not in _reported:
+        _reported.add(subject)
+        _log(logging.WARNING, message)
+
+
 _logged: list[str] = []
+_reported: set[str] = set()
 
 
 def _log(severity: int, message: str) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 
 from ort_sdk.api import CompilationPending, CompilationPolicy, RuntimeException, compilation_context
+from ort_sdk_cpu.platform import libraries
 
 from .cache_folder import log_compiled
 from .compiler.code_files import has_file, load_content, load_file
@@ -24,7 +25,7 @@ def code_address(name: str, build: Build) -> int:
 
     Raises:
         CompilationPending: it is not compiled, and this thread does not wait.
-        RuntimeException: it cannot be compiled, has no such function, or calls one that no library has.
+        RuntimeException: there is no compiler, or it cannot be compiled, has no such function, or calls one that no library has.
     """
     return _store().address(name, build)
 
@@ -53,6 +54,11 @@ class _Store:
             return found
         if compilation_context().policy is CompilationPolicy.RAISE:
             raise CompilationPending(name)
+        if not libraries.numba().is_usable:
+            raise RuntimeException(
+                f"the kernel {name} is in no archive and no cache folder, and cannot be compiled: {libraries.numba()}; "
+                "if the package should have brought it, reinstall ort-sdk-cpu"
+            )
         # Not under the lock: meanwhile other threads may load what is compiled.
         found = self._compiled(CompileRequest(name, build))
         if found is None:

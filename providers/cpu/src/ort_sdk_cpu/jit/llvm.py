@@ -7,6 +7,7 @@ from typing import Any
 
 from ort_sdk_cpu.jit.elf.image import can_link
 from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.targets import current_target
 
 __all__ = ["emit_object", "load_object", "parse_ir", "target_machine"]
 
@@ -24,7 +25,7 @@ def _llvm() -> Any:
 
 
 def target_machine(level: int = OPTIMIZATION_LEVEL) -> Any:
-    """LLVM's target machine for this processor; its code is position-independent where it can be linked into an image.
+    """LLVM's target machine for this process's target; its code is position-independent where it can be linked into an image.
 
     Args:
         level: optimization level of code generation, 0 to 3.
@@ -32,8 +33,9 @@ def target_machine(level: int = OPTIMIZATION_LEVEL) -> Any:
     llvm = _llvm()
     target = llvm.Target.from_default_triple()
     relocation = {"reloc": "pic", "codemodel": "small"} if can_link() else {"codemodel": "jitdefault"}
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(llvm.get_host_cpu_name(), features, opt=level, **relocation)
+    own = current_target()
+    cpu, features = (own.cpu, own.features) if own.cpu else (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return target.create_target_machine(cpu, features, opt=level, **relocation)
 
 
 def parse_ir(text: str) -> Any:

@@ -8,6 +8,8 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .llvm import target_machine
+
 __all__ = ["inline", "translate"]
 
 
@@ -37,19 +39,25 @@ def translate(function: Callable[..., Any], signature: Any) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _without_machine_code() -> Iterator[None]:
-    """Context in which numba stops at optimized LLVM IR: the code generation that it skips is almost a third of its time."""
+    """Context in which numba makes LLVM IR that is optimized for this process's target, and stops there.
+
+    The code generation that it skips is almost a third of its time.
+    """
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
     codegen = cpu_target.target_context.codegen()
-    own = {"_library_class": _text_library(), "set_env": lambda *_: None}
+    # Numba optimizes for the processor that it runs on: what it knows of that is the target machine its passes are made with.
+    own = {"_library_class": _text_library(), "set_env": lambda *_: None, "_tm": target_machine()}
     with global_compiler_lock:
+        before = {name: vars(codegen)[name] for name in own if name in vars(codegen)}
         vars(codegen).update(own)
         try:
             yield
         finally:
             for name in own:
                 delattr(codegen, name)
+            vars(codegen).update(before)
 
 
 @contextlib.contextmanager

@@ -12,18 +12,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.archives import platform_name
 from ort_sdk_cpu.platform.contention import enable_affinity
-from ort_sdk_cpu.platform.cpu_features import instruction_set, processor_id
+from ort_sdk_cpu.platform.digests import short_digest
+from ort_sdk_cpu.platform.processor import processor_id
+from ort_sdk_cpu.platform.targets import InstructionSet, current_target
 
-from .cache_folder import source_hash
+from .archive.recorded import module_digest
 from .code_store import code_address, is_cached
-from .digests import short_digest
 from .native_call import CallRow
 
 __all__ = [
@@ -32,8 +32,10 @@ __all__ = [
     "compiler_environment",
     "function_address",
     "ir_function",
+    "ir_function_name",
     "is_compiled",
     "loaded_code",
+    "module_of",
     "openmp_parallel",
     "parallel_record",
     "run_checked",
@@ -44,8 +46,6 @@ __all__ = [
 WORD_BYTES = 8
 """Bytes of a word of a record."""
 
-_PACKAGE = Path(__file__).parents[1]
-_IMPORTED = re.compile(rb"^from (?:\.(\w+)|ort_sdk_cpu\.([\w.]+\.(?:arguments|compiled)\.\w+)) import", re.MULTILINE)
 
 _ENTRIES = """
 {declared}
@@ -92,10 +92,11 @@ class Task:
 
     Args:
         function: ``function(args, thread, threads)``, whose first parameter is annotated with the class of its arguments.
+        needs: the least level of instruction sets that code can be made for.
     """
 
-    def __init__(self, function: Callable[[Any, int, int], None]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[[Any, int, int], None], needs: InstructionSet = InstructionSet.PORTABLE) -> None:
+        self.function, self.needs = function, needs
         self.name = function.__name__
 
     @property
@@ -107,9 +108,9 @@ class Task:
         return task_signature(annotation if isinstance(annotation, type) else self.function.__globals__[annotation])
 
 
-def task(function: Callable[[Any, int, int], None]) -> Task:
-    """Decorator that declares a task."""
-    return Task(function)
+def task(function: Callable[[Any, int, int], None], *, needs: InstructionSet = InstructionSet.PORTABLE) -> Task:
+    """Decorator that declares a task; called with the level of instruction sets that it needs, if it needs one."""
+    return Task(function, needs)
 
 
 def module_of(name: str) -> str:
@@ -120,8 +121,13 @@ def module_of(name: str) -> str:
 
 @functools.cache
 def compiler_environment() -> str:
-    """Processor, instruction set and compiler that code depends on."""
-    return f"{processor_id()} {instruction_set()} numba {libraries.numba().version} llvmlite {libraries.version_of('llvmlite')}"
+    """What code depends on beside its sources: system and target.
+
+    Not the versions of numba and llvmlite: what was compiled is found where neither is installed.
+    """
+    target = current_target()
+    processor = target.cpu or processor_id()
+    return f"{platform_name()} {target.name} {processor} {target.features}"
 
 
 class Code:
@@ -152,15 +158,7 @@ def is_compiled(module: str, name: str) -> bool:
 
 
 def _file_name(module: str, name: str) -> str:
-    return f"{module}-{name}-{short_digest(source_hash(), compiler_environment(), name, *_sources(module_of(module)))}"
-
-
-def _sources(module: str) -> Iterator[bytes]:
-    """Sources that the code of a module's tasks depends on: its own, and those of compiled and arguments modules it imports."""
-    source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_bytes()
-    yield source
-    for sibling, other in _IMPORTED.findall(source):
-        yield from _sources(other.decode() or f"{module.rpartition('.')[0]}.{sibling.decode()}")
+    return f"{module}-{name}-{short_digest(compiler_environment(), name, module_digest(module_of(module)))}"
 
 
 @functools.cache
@@ -192,7 +190,12 @@ def ir_function(symbol: str, text: str) -> int:
         symbol: the function's name.
         text: the module.
     """
-    return code_address(f"{symbol}-{short_digest(compiler_environment(), text)}", functools.partial(_emitted, symbol, text))
+    return code_address(ir_function_name(symbol, text), functools.partial(_emitted, symbol, text))
+
+
+def ir_function_name(symbol: str, text: str) -> str:
+    """Name of the code of a function written in LLVM IR; arguments as for :func:`ir_function`."""
+    return f"{symbol}-{short_digest(compiler_environment(), text)}"
 
 
 def _emitted(symbol: str, text: str) -> tuple[str, bytes]:

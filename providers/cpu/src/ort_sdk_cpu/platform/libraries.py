@@ -19,10 +19,12 @@ from ort_sdk.api import CompilationPolicy, InvalidArgument, compilation_context
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.distributions import distributions, version_of
 
+from .archives import archive_name, archives
 from .cpu_features import InstructionSet, instruction_set, machine_instruction_set
 from .run_settings import current_threads
 
 __all__ = [
+    "DISABLED_KERNELS",
     "DISABLE_VARIABLE",
     "Library",
     "compiled_kernels",
@@ -40,7 +42,8 @@ __all__ = [
 DISABLE_VARIABLE = "ORT_SDK_CPU_DISABLE"
 """Environment variable: names of what not to use, separated by commas: libraries, or ``kernels`` for all compiled kernels."""
 
-NAMES = ("onednn", "numba", "kernels")
+DISABLED_KERNELS = "kernels"
+NAMES = ("onednn", "numba", DISABLED_KERNELS)
 LEAST_NUMBA = (0, 62)
 """The first version whose LLVM has opaque pointers, which the kernels' LLVM IR uses."""
 ONEDNN_DISTRIBUTION = "onednn-cpu-gomp"
@@ -87,7 +90,7 @@ class Library:
 
 
 def compiled_kernels() -> Library:
-    """Compiled kernels: usable where they can be compiled, unless the calling thread avoids them (``CompilationPolicy``)."""
+    """Compiled kernels: usable where an archive brings them or numba compiles them, unless the calling thread avoids them."""
     if compilation_context().policy is CompilationPolicy.AVOID:
         return _AVOIDED
     return _compiled_kernels()
@@ -95,13 +98,16 @@ def compiled_kernels() -> Library:
 
 @functools.cache
 def _compiled_kernels() -> Library:
-    switched_off = _switched_off("compiled kernels", "kernels")
+    switched_off = _switched_off("compiled kernels", DISABLED_KERNELS)
     if switched_off is not None:
         return switched_off
-    compiler = numba()
+    brought, compiler = archives(), numba()
+    if brought:
+        return Library("compiled kernels", ", ".join(f"from {archive.path}" for archive in brought))
     if compiler.is_usable:
-        return Library("compiled kernels", f"by {compiler}")
-    return Library("compiled kernels", reason=f"numba cannot compile them: {compiler.reason}", remedy=compiler.remedy)
+        return Library("compiled kernels", f"compiled on this machine by {compiler}")
+    reason = f"no archive {archive_name()} came with the package, and numba cannot compile them: {compiler.reason}"
+    return Library("compiled kernels", reason=reason, remedy=compiler.remedy)
 
 
 _AVOIDED = Library("compiled kernels", reason="this session does without them")
@@ -110,7 +116,7 @@ _AVOIDED = Library("compiled kernels", reason="this session does without them")
 @functools.cache
 def numba() -> Library:
     """The compiler of kernels, numba; looked up without importing it. Not needed where no compiled kernels are used."""
-    switched_off = _switched_off("numba", "kernels") or _switched_off("numba", "numba")
+    switched_off = _switched_off("numba", DISABLED_KERNELS) or _switched_off("numba", "numba")
     if switched_off is not None:
         return switched_off
     version = version_of("numba")
@@ -233,7 +239,7 @@ def limit_spinning(config: Mapping[str, str]) -> None:
 def report() -> list[str]:
     """What the provider uses on this machine, one line per library and setting."""
     forced = "" if instruction_set() is machine_instruction_set() else f", of {machine_instruction_set().name.lower()}"
-    lines = [str(onednn()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
+    lines = [str(onednn()), str(compiled_kernels()), str(numba()), f"instruction set {instruction_set().name.lower()}{forced}"]
     if has_openmp():
         names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
         settings = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)

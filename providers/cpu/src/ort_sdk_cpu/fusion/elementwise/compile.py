@@ -6,11 +6,11 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from ort_sdk_cpu.jit.cache_folder import source_hash
+from ort_sdk_cpu.jit.archive.sources import sources_digest
 from ort_sdk_cpu.jit.code_store import code_address, is_cached
 from ort_sdk_cpu.jit.compiler.background import request_compilation
-from ort_sdk_cpu.jit.digests import short_digest
 from ort_sdk_cpu.jit.task_code import compiler_environment
+from ort_sdk_cpu.platform.digests import short_digest
 
 from .ir import Chain, emit
 
@@ -43,7 +43,7 @@ def _symbol(chain: Chain) -> str:
 @functools.cache
 def _source() -> str:
     """Hash of the code that writes chains and of the functions they take in."""
-    return short_digest(source_hash(), *(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+    return short_digest(sources_digest("simd.math"), *(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
 def _compiled(chain: Chain, symbol: str) -> tuple[str, bytes]:

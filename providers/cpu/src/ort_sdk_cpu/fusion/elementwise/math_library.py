@@ -1,17 +1,19 @@
-"""The functions of ``simd.math`` as text of LLVM's language, for chains to take in: made by numba once per machine."""
+"""The functions of ``simd.math`` as text of LLVM's language, for chains to take in: from an archive, or made by numba once."""
 
 from __future__ import annotations
 
 import functools
 
+from ort_sdk_cpu.jit.archive.lookup import archived_content
+from ort_sdk_cpu.jit.archive.sources import sources_digest
 from ort_sdk_cpu.jit.cache_files import read_cached, writable_path, write_cached
-from ort_sdk_cpu.jit.cache_folder import build_lock, source_hash
-from ort_sdk_cpu.jit.digests import short_digest
+from ort_sdk_cpu.jit.cache_folder import build_lock
 from ort_sdk_cpu.jit.task_code import compiler_environment
+from ort_sdk_cpu.platform.digests import short_digest
 
 from .rules_float import FLOAT
 
-__all__ = ["vector_functions"]
+__all__ = ["make_texts", "texts_name", "vector_functions"]
 
 NAMES = ("erf", "exp", "expm1_nonpositive", "fast_gelu", "gelu", "sigmoid", "tanh")
 
@@ -29,17 +31,26 @@ define internal {vector} @vector_{name}({vector} %x) alwaysinline {{
 @functools.cache
 def vector_functions() -> dict[str, str]:
     """Name → a module that defines ``vector_<name>``."""
-    key = short_digest(source_hash(), compiler_environment(), _WRAPPER, *NAMES)
-    name = f"functions-{key}.ll"
-    texts = read_cached(name)
+    name = texts_name()
+    texts = archived_content(name) or read_cached(name)
     if texts is None:
         with build_lock(writable_path(name)):
             texts = read_cached(name) or _built(name)
     return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 
 
+def texts_name() -> str:
+    """Name of the file of all texts."""
+    return f"functions-{short_digest(sources_digest('simd.math'), compiler_environment(), _WRAPPER, *NAMES)}.ll"
+
+
+def make_texts() -> bytes:
+    """Content of the file of all texts, made by numba."""
+    return "\0".join(_text(name) for name in NAMES).encode()
+
+
 def _built(file: str) -> bytes:
-    texts = "\0".join(_text(name) for name in NAMES).encode()
+    texts = make_texts()
     write_cached(file, texts)
     return texts
 

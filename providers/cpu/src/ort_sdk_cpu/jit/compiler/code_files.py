@@ -6,9 +6,11 @@ import contextlib
 
 from ort_sdk.api import RuntimeException
 from ort_sdk_cpu.jit import cache_folder
+from ort_sdk_cpu.jit.archive.lookup import is_archived, map_archived
 from ort_sdk_cpu.jit.cache_files import is_file_cached, read_cached, write_atomically, write_cached
 from ort_sdk_cpu.jit.elf.image import LinkError, can_link
 from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, can_map, file_content, map_content, map_file
+from ort_sdk_cpu.platform.targets import ISA_VARIABLE, TARGET_VARIABLE, current_target, is_for_building
 
 __all__ = ["has_file", "has_sound_file", "load_content", "load_file", "write_code"]
 
@@ -16,8 +18,8 @@ IMAGE, OBJECT = ".image", ".o"
 
 
 def has_file(name: str) -> bool:
-    """Whether a cache folder has a function's file; its content is not checked."""
-    return any(is_file_cached(f"{name}{suffix}") for suffix in (IMAGE, OBJECT))
+    """Whether an archive or a cache folder has a function's file; its content is not checked."""
+    return is_archived(f"{name}{IMAGE}") or any(is_file_cached(f"{name}{suffix}") for suffix in (IMAGE, OBJECT))
 
 
 def has_sound_file(name: str) -> bool:
@@ -26,8 +28,14 @@ def has_sound_file(name: str) -> bool:
 
 
 def load_file(name: str) -> int | None:
-    """Load a function from its file; returns its address, None if no cache folder has a trusted and undamaged one."""
-    found = _mapped(f"{name}{IMAGE}") if can_link() else None
+    """Load a function; returns its address, None if neither an archive nor a cache folder has it, trusted and undamaged.
+
+    Raises:
+        RuntimeException: this process makes code for other machines.
+    """
+    _require_own_target()
+    file = f"{name}{IMAGE}"
+    found = (map_archived(file) or _mapped(file)) if can_link() else None
     if found is not None:
         return found
     content = read_cached(f"{name}{OBJECT}")
@@ -64,6 +72,14 @@ def load_content(file: str, content: bytes) -> int | None:
         RuntimeException: the object file has no such function.
     """
     return map_content(content, file) if file.endswith(IMAGE) else _loaded_object(content)
+
+
+def _require_own_target() -> None:
+    if is_for_building():
+        raise RuntimeException(
+            f"compiled code was to be run while {TARGET_VARIABLE} is {current_target().name!r}: such a process makes code for "
+            f"machines of this target, and runs none; unset it, or force a level of this machine by {ISA_VARIABLE}"
+        )
 
 
 def _mapped(file: str) -> int | None:

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ort_sdk_cpu.jit.cache_files import open_cached
-from ort_sdk_cpu.jit.digests import DIGEST_BYTES, digest
 from ort_sdk_cpu.platform import libraries
+from ort_sdk_cpu.platform.digests import DIGEST_BYTES, digest
 
 from .image import Image, LinkError
 
-__all__ = ["HEADER_BYTES", "can_map", "file_content", "map_content", "map_file"]
+__all__ = ["HEADER_BYTES", "can_map", "file_content", "map_content", "map_file", "map_part"]
 
 _FORMAT = b"image-1\0"
 _HEADER = struct.Struct("<8sIII")
@@ -57,8 +57,6 @@ def can_map() -> bool:
 def map_file(folder: Path, name: str) -> int | None:
     """Map an image's file; returns the address of its function, None if the file is missing, not trusted or damaged.
 
-    Where the file system does not allow executable mappings, the content is copied to anonymous memory.
-
     Args:
         folder: of the file.
         name: of the file.
@@ -71,16 +69,31 @@ def map_file(folder: Path, name: str) -> int | None:
     if file is None:
         return None
     try:
-        size = os.fstat(file).st_size
-        if size <= HEADER_BYTES:
-            return None
-        try:
-            base = _map(size, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, file)
-        except PermissionError:
-            content = os.pread(file, size, 0)
-            return map_content(content, name)
+        return map_part(file, 0, os.fstat(file).st_size, name)
     finally:
         os.close(file)
+
+
+def map_part(file: int, offset: int, size: int, name: str) -> int | None:
+    """Map an image that is a part of a file; errors as for :func:`map_file`.
+
+    Where the file system does not allow executable mappings, the content is copied to anonymous memory.
+
+    Args:
+        file: its descriptor.
+        offset: of the image's own header in the file: a multiple of the page size.
+        size: bytes of the image's file.
+        name: of the image's file.
+
+    Returns:
+        The address of its function, None if it is damaged.
+    """
+    if size <= HEADER_BYTES:
+        return None
+    try:
+        base = _map(size, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, file, offset)
+    except PermissionError:
+        return map_content(os.pread(file, size, offset), name)
     return _loaded(base, size, name)
 
 
@@ -141,8 +154,8 @@ class _Functions:
 _functions = functools.cache(_Functions)
 
 
-def _map(size: int, protection: int, flags: int, file: int) -> int:
-    base = _functions().mmap(None, size, protection, flags, file, 0)
+def _map(size: int, protection: int, flags: int, file: int, offset: int = 0) -> int:
+    base = _functions().mmap(None, size, protection, flags, file, offset)
     if base == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"mapping {size} bytes of compiled code failed: {os.strerror(number)}")

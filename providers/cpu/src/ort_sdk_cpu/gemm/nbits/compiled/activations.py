@@ -17,6 +17,7 @@ from ort_sdk_cpu.gemm.nbits.microkernels.quantize_lanes import quantize_row_by_l
 from ort_sdk_cpu.gemm.nbits.microkernels.quantize_limbs import quantize_row_to_limbs
 from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.jit.task_code import Task, task
+from ort_sdk_cpu.platform.targets import InstructionSet
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_ROWS
 from ort_sdk_cpu.simd.arithmetic import add
 from ort_sdk_cpu.simd.memory import load_f32, load_f32_masked, store_f32, store_f32_masked
@@ -132,7 +133,7 @@ def _bf16_tiles(name: str, store: Any, tiles: int) -> Task:
 
     bf16_tiles.__name__ = name
     bf16_tiles.__doc__ = "Tiles of each row for AMX, 16 rows ``x_stride`` bytes behind those before; no scales and no sums."
-    return task(bf16_tiles)
+    return task(bf16_tiles, needs=InstructionSet.AMX)
 
 
 split_bf16_2, split_bf16_4, split_bf16_8 = (

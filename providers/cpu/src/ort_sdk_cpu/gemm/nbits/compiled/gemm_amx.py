@@ -18,6 +18,7 @@ from ort_sdk_cpu.gemm.nbits.microkernels.amx_codes import WIDTHS, offset_of, shi
 from ort_sdk_cpu.gemm.nbits.microkernels.amx_split_bf16 import TERMS, TILE_STEPS_BF16, multiply_codes
 from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.jit.task_code import Task, task
+from ort_sdk_cpu.platform.targets import InstructionSet
 from ort_sdk_cpu.simd.amx import TILE_BYTES, TILE_K_GROUPS, TILE_ROWS, configure_tiles, release_tiles
 from ort_sdk_cpu.simd.arithmetic import multiply, splat_f32, zero_f32
 from ort_sdk_cpu.simd.memory import load_f32, load_i32, prefetch_l2, store_f32, store_i32
@@ -27,6 +28,7 @@ from .blocking import run_jobs
 from .panels import maker_of_columns, maker_of_rows
 
 __all__ = [
+    "NEEDS",
     "gemm_kn_bf16_2",
     "gemm_kn_bf16_4",
     "gemm_kn_bf16_8",
@@ -40,6 +42,9 @@ __all__ = [
     "gemm_nk_bf16x3_4",
     "gemm_nk_bf16x3_8",
 ]
+
+NEEDS = InstructionSet.AMX
+"""The level that the module's tasks need: no code is made of them for others."""
 
 _STEP_BYTES = 2 * TILE_BYTES // TILE_STEPS_BF16
 """Of 32 columns of a panel, for each step along K."""

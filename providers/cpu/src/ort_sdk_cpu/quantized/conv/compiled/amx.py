@@ -11,6 +11,7 @@ from typing import Any
 from ort_sdk_cpu.jit.argument_types import address_of
 from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.jit.task_code import Task
+from ort_sdk_cpu.platform.targets import InstructionSet
 from ort_sdk_cpu.quantized.conv.arguments.windows import (
     DequantizedConv,
     DequantizedConvWithZeroPoints,
@@ -34,6 +35,7 @@ from ort_sdk_cpu.simd.vector_types import LANES
 from .windows import constant_fill, dynamic_fill, panel_at, panel_bytes, windows_task
 
 __all__ = [
+    "NEEDS",
     "WORKSPACE_BYTES",
     "dequantized_conv",
     "dequantized_conv_int8",
@@ -58,6 +60,9 @@ __all__ = [
     "quantized_conv_with_zero_points_32_int8",
     "quantized_conv_with_zero_points_int8",
 ]
+
+NEEDS = InstructionSet.AMX
+"""The level that the module's tasks need: no code is made of them for others."""
 
 # A configuration is 64 bytes; vectors behind it are aligned.
 _STARTS, _ZEROS = 64, 64 + 4 * PANEL

@@ -1,0 +1,75 @@
+"""Writes archives of compiled kernels, and makes their entries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ort_sdk.api.distributions import version_of
+from ort_sdk.api.file_trust import file_mode
+from ort_sdk_cpu.jit.elf.linker import link
+from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, file_content
+from ort_sdk_cpu.platform.archives import archive_name, write_content
+from ort_sdk_cpu.platform.digests import digest
+
+__all__ = ["compiler_versions", "content_entry", "image_entry", "write_archive"]
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+def write_archive(path: Path, entries: Mapping[str, bytes], description: Mapping[str, str]) -> None:
+    """Write an archive for this process's target: whole, or not at all.
+
+    Processes look for it under ``platform.archives.archive_name()``, in the folder ``platform.archives.PACKAGED``.
+
+    Args:
+        path: of the file; its folder must be there. One that is there is replaced.
+        entries: name → content, as ``image_entry`` and ``content_entry`` return them, or as files of a cache folder have them.
+        description: what else is said of the archive, beside the target: ``compiler``, ``sources``.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    about = {"target": archive_name().removesuffix(".kernels"), **description}
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    mode = file_mode(path.parent)
+    try:
+        with os.fdopen(os.open(temporary, _NEW_FILE, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # the umask may have removed permissions
+            write_content(file, about, entries)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def image_entry(name: str, symbol: str, code: bytes) -> tuple[str, bytes]:
+    """Name and content of the entry of a function.
+
+    Args:
+        name: of the function's code, as the code store knows it.
+        symbol: the function in the object file.
+        code: the object file.
+
+    Raises:
+        LinkError: the file has sections or relocations that images do not support, or no such function.
+    """
+    file = f"{name}.image"
+    return file, file_content(link(code, symbol, HEADER_BYTES), file)
+
+
+def content_entry(name: str, content: bytes) -> tuple[str, bytes]:
+    """Name and content of an entry that is no image."""
+    return name, digest(name.encode(), content) + content
+
+
+def compiler_versions() -> str:
+    """What makes code in this process."""
+    import llvmlite.binding as llvm
+
+    version: Any = llvm.llvm_version_info
+    return f"numba {version_of('numba')}, llvmlite {version_of('llvmlite')}, LLVM {'.'.join(map(str, version))}"
