@@ -1,28 +1,24 @@
-"""From a fresh process to its first answer, beside onnxruntime: import, session and first call, and the memory they take.
+"""From the start of a process to its first answer, beside onnxruntime: import, session and first call, and the memory they take.
 
     python -P benchmarks/bench_start.py [--models ResNet-50 ...] [--files MODEL ...] [--rounds 5] [--layers 2] [--check]
         [--python INTERPRETER] [--fresh]
 
-In each round every library starts in a process of its own, in turns: `ms` is the time from before the library's import to after
-the first call, `MB` the most memory that the process had resident. Figures are medians over the rounds; ratios are ours over
-onnxruntime's. `--python` measures what is installed for another interpreter. `--fresh` gives each process an empty folder for
-what is compiled and kept, as right after an installation. `--check` fails above 1.5 times the time or 1.2 times the memory.
-Inputs of files are made up: dimensions without a size are 1, or `--size`. Needs onnxruntime.
+In each round every library starts in a process of its own, in turns: `ms` is the time until the process has its first answer, the
+start of the interpreter and NumPy's import included, `MB` the most memory that it had resident. Figures are medians over the
+rounds; ratios are ours over onnxruntime's. `--python` measures what is installed for another interpreter. `--fresh` gives each
+process an empty folder for what is compiled and kept, as right after an installation. `--check` fails above 1.5 times the time or
+1.2 times the memory. Inputs of files are made up: a first dimension without a size is 1, others are `--size`. Needs onnxruntime.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 sys.path.append(str(Path(__file__).parent))
 import processes
@@ -31,48 +27,42 @@ import workloads
 LIBRARIES = ("ort_sdk", "onnxruntime")
 MODELS = ("ResNet-50", "ResNet-50, 8 bits", "BERT-base", "language model, MatMulNBits", "voice activity", "dynamic encoder")
 MOST = {"ms ratio": 1.5, "MB ratio": 1.2}
-TYPES = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_,
-}
 
-
-def feeds_of(session: Any, size: int) -> dict[str, Any]:
-    return {
-        argument.name: np.ones([each if isinstance(each, int) else size for each in argument.shape], TYPES[argument.type])
-        for argument in session.get_inputs()
-    }
-
-
-def start(library: str, path: str, size: int) -> dict[str, float]:
-    begin = time.perf_counter()
-    runtime = importlib.import_module(library)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 2
-    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    session.run(None, feeds_of(session, size))
-    seconds = time.perf_counter() - begin
-    return {"ms": seconds * 1e3, "MB": peak_mb()}
-
-
-def peak_mb() -> float:
-    """The most that this process had resident since it began; `getrusage` knows of the process before `exec`, too."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / processes.MEGABYTE
+CHILD = """
+import importlib, json, sys
+library, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
+runtime = importlib.import_module(library)
+options = runtime.SessionOptions()
+options.intra_op_num_threads = 2
+session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+import numpy as np
+types = {"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(int64)": "i8", "tensor(int32)": "i4", "tensor(bool)": "?"}
+feeds = {}
+for value in session.get_inputs():
+    shape = [each if isinstance(each, int) else size if index else 1 for index, each in enumerate(value.shape)]
+    feeds[value.name] = np.ones(shape, types[value.type])
+session.run(None, feeds)
+status = open("/proc/self/status", encoding="ascii").read().splitlines()
+# of this program alone: getrusage knows of the process before exec, too
+print(json.dumps({"MB": next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024 / 1e6}), flush=True)
+"""
 
 
 def measured(python: str, library: str, path: Path, size: int, *, is_fresh: bool) -> dict[str, float]:
-    command = [python, "-P", __file__, "--child", library, str(path), str(size)]
+    command = [python, "-P", "-c", CHILD, library, str(path), str(size)]
     environment = {name: value for name, value in processes.environment().items() if name != "ORT_SDK_COMPILATION"}
     with tempfile.TemporaryDirectory() as folder:
         if is_fresh:
             environment |= {"ORT_SDK_CACHE_DIR": folder}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+        begin = time.perf_counter()
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        answer = child.stdout.readline()
+        seconds = time.perf_counter() - begin
+        if child.wait():
+            raise SystemExit(f"{library} failed with {path}")
+    figures: dict[str, float] = json.loads(answer)
+    return {"ms": seconds * 1e3} | figures
 
 
 def row_of(path: Path, size: int, arguments: argparse.Namespace) -> dict[str, float]:
@@ -81,14 +71,14 @@ def row_of(path: Path, size: int, arguments: argparse.Namespace) -> dict[str, fl
         found = {library: measured(arguments.python, library, path, size, is_fresh=arguments.fresh) for library in LIBRARIES}
         rows.append({f"{name} {library}": value for library, figures in found.items() for name, value in figures.items()})
     medians = processes.medians(rows[1:])  # the one before fills caches on disk
-    ratios = {f"{name} ratio": medians[f"{name} ort_sdk"] / medians[f"{name} onnxruntime"] for name in ("ms", "MB")}
+    ours, theirs = ({name: medians[f"{name} {library}"] for name in ("ms", "MB")} for library in LIBRARIES)
     return {
-        "ms": medians["ms ort_sdk"],
-        "theirs": medians["ms onnxruntime"],
-        "ms ratio": ratios["ms ratio"],
-        "MB": medians["MB ort_sdk"],
-        "MB theirs": medians["MB onnxruntime"],
-        "MB ratio": ratios["MB ratio"],
+        "ms": ours["ms"],
+        "theirs": theirs["ms"],
+        "ms ratio": ours["ms"] / theirs["ms"],
+        "MB": ours["MB"],
+        "MB theirs": theirs["MB"],
+        "MB ratio": ours["MB"] / theirs["MB"],
     }
 
 
@@ -98,7 +88,7 @@ def main() -> int:
     parser.add_argument("--files", nargs="*", default=[], type=Path, help="models of your own")
     parser.add_argument("--rounds", type=int, default=5, help="after one that does not count")
     parser.add_argument("--layers", type=int, default=2, help="of the language model")
-    parser.add_argument("--size", type=int, default=1, help="of dimensions without one")
+    parser.add_argument("--size", type=int, default=1, help="of dimensions without one, of files")
     parser.add_argument("--python", default=sys.executable, help="interpreter to measure with")
     parser.add_argument("--fresh", action="store_true", help="with an empty folder for what is compiled")
     parser.add_argument("--check", action="store_true")
@@ -122,7 +112,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] == "--child":
-        print(json.dumps(start(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
-        sys.exit(0)
     sys.exit(main())

@@ -215,7 +215,7 @@ def _drop_file_pages(weight: WeightIdentity, packed: PrePackedWeights) -> None:
     """Give back, soon, the memory of files that a weight was read from, unless its packed form is a view of them."""
     for source in weight.byte_sources:
         if not any(_may_share_memory(buffer, source.array) for buffer in packed.buffers):
-            source.drop_pages_later()
+            source.drop_pages_later(weight.tensor.nbytes)
 
 
 def _may_share_memory(buffer: Any, array: HostArray) -> bool:

@@ -28,7 +28,7 @@ class ByteSource:
         is_writable: whether the owner of the bytes may change them.
     """
 
-    __slots__ = ("__weakref__", "_checksums", "_copies", "_lock", "array", "identity", "is_writable")
+    __slots__ = ("__weakref__", "_checksums", "_copies", "_lock", "_read_bytes", "array", "identity", "is_writable")
 
     def __init__(self, array: HostArray, identity: Hashable, *, is_writable: bool = False) -> None:
         self.array = array
@@ -37,6 +37,7 @@ class ByteSource:
         self._checksums: dict[tuple[int, int], int] = {}
         self._copies: weakref.WeakValueDictionary[tuple[int, int], HostArray] | None = None
         self._lock = threading.Lock()
+        self._read_bytes = 0
 
     def __len__(self) -> int:
         return len(self.array)
@@ -67,14 +68,22 @@ class ByteSource:
                 self._copies[offset, length] = copy
             return copy
 
-    def drop_pages_later(self) -> None:
+    def drop_pages_later(self, nbytes: int = 0) -> None:
         """Have the next ``give_back_pages`` drop a file's pages: most of them will not be read again, and others are read anew.
 
         Memory that is no file's stays.
+
+        Args:
+            nbytes: how much was read of the file since the last call; once that is much in all, its pages are dropped now.
         """
-        if self.is_file:
-            with _lock:
-                _read.add(self)
+        if not self.is_file:
+            return
+        with _lock:
+            _read.add(self)
+            self._read_bytes += nbytes
+            if self._read_bytes >= MOST_READ_BYTES:
+                self._read_bytes = 0
+                drop_pages(self.array)
 
     def checksum(self, offset: int, length: int) -> int:
         """Checksum of a range, computed once as long as the source lives and nobody may write into it."""
@@ -83,6 +92,10 @@ class ByteSource:
             known = self._checksums[offset, length] = checksum(self.range(offset, length))
         return known
 
+
+MOST_READ_BYTES = 1 << 26
+"""Bytes of a file that are read before its pages are dropped: more make sessions of large models, which pack weight after weight,
+hold a model's file and all that was packed at once; fewer make the system bring pages in again that it read ahead."""
 
 _lock = threading.Lock()
 _sources: weakref.WeakValueDictionary[Hashable, ByteSource] = weakref.WeakValueDictionary()
