@@ -28,6 +28,8 @@ class ExecutionProvider:
 
     compiles_on_demand: bool = False
     """Whether making or running kernels may need code that is not compiled yet, and asks ``compilation_context()`` what to do."""
+    has_compiled_code: bool = True
+    """Of a provider that compiles on demand: whether some code is compiled, so that sessions may be made of what there is."""
 
     def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
         self.name = name

@@ -61,14 +61,15 @@ class RunsBuilder:
             OrtSdkError: whatever a stage refuses.
         """
         providers = self._opened()
-        if self._mode == "wait" or not any(provider.execution_provider.compiles_on_demand for provider in providers):
+        compiling = [each.execution_provider for each in providers if each.execution_provider.compiles_on_demand]
+        if self._mode == "wait" or not compiling:
             return self._built(providers, observe)
         from .calls.background_runs import BackgroundRuns
 
         ready = interim = None
         observe = _OncePerStage(observe)
         try:
-            if self._mode == "background":
+            if self._mode == "background" and all(each.has_compiled_code for each in compiling):
                 with CompilationContext(CompilationPolicy.RAISE):
                     ready = self._built(providers, observe)
         except CompilationPending:

@@ -143,6 +143,7 @@ def test_a_compiler_that_fails_is_not_asked_again(provider, caplog):
     provider.compiler.error = CompilerError("no such instruction")
     provider.compiler.may_go_on.set()
     session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
     assert session.wait_for_compilation(PATIENCE)
     for _ in range(2):
         np.testing.assert_allclose(session.run(None, {"v0": X})[0], np.exp(X), rtol=1e-6)
@@ -153,6 +154,7 @@ def test_a_compiler_that_fails_is_not_asked_again(provider, caplog):
 def test_the_log_says_what_computes(provider, caplog):
     caplog.set_level(logging.INFO, "ort_sdk.session")
     session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
     assert any("compiled in the background" in record.getMessage() for record in caplog.records)
     caplog.clear()
     provider.compiler.may_go_on.set()
@@ -163,6 +165,7 @@ def test_the_log_says_what_computes(provider, caplog):
 @pytest.mark.parametrize("how", ["close", "drop"])
 def test_compiling_ends_with_the_session(provider, how):
     session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
     assert provider.compiler.waiting.wait(PATIENCE)
     threads = [thread for thread in threading.enumerate() if thread.name == "ort_sdk compilation"]
     runs = weakref.ref(session._runs)
@@ -206,6 +209,7 @@ def test_stages_are_observed_once(provider):
     plugin_manager().register_plugin(observer)
     try:
         session = session_of(model_of("Exp"))
+        session.run(None, {"v0": X})
         provider.compiler.may_go_on.set()
         assert session.wait_for_compilation(PATIENCE)
     finally:
@@ -217,6 +221,7 @@ def test_a_path_is_of_the_folder_it_was_given_in(provider, tmp_path, monkeypatch
     (tmp_path / "model.onnx").write_bytes(model_of("Exp"))
     monkeypatch.chdir(tmp_path)
     session = session_of("model.onnx")
+    session.run(None, {"v0": X})
     monkeypatch.chdir("/")
     provider.compiler.may_go_on.set()
     assert session.wait_for_compilation(PATIENCE)
@@ -239,6 +244,7 @@ def test_profiled_sessions_wait(provider, tmp_path):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_computes_and_compiles_nothing(provider):
     session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
     assert provider.compiler.waiting.wait(PATIENCE)
     child = os.fork()
     if not child:

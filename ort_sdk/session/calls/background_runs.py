@@ -8,6 +8,7 @@ session takes over, and the other one goes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -38,7 +39,7 @@ REHEARSALS = 3
 
 
 class BackgroundRuns:
-    """Runs of a session for which a thread compiles what is missing. Thread-safe. Methods as of ``Runs``.
+    """Runs of a session for which a thread compiles what a run found missing. Thread-safe. Methods as of ``Runs``.
 
     Args:
         ready: runs of the session made with what is compiled; None if something was missing when it was made.
@@ -61,8 +62,6 @@ class BackgroundRuns:
         self._may_compile = may_compile
         self._lock = threading.RLock()
         self._worker: _Worker | None = None
-        if ready is None:
-            self._start(None)
 
     @property
     def state(self) -> SessionState:
@@ -127,15 +126,13 @@ class BackgroundRuns:
     def _run(self, run: Callable[[Runs], _T], feeds: Mapping[str, Any]) -> _T:
         current, ready = self._current, self._ready
         if current is ready:
-            try:
-                with CompilationContext(CompilationPolicy.RAISE):
-                    return run(current)
-            except CompilationPending:
-                self._start(feeds)
-        elif self._worker is not None:
-            self._worker.offer(feeds)
+            with contextlib.suppress(CompilationPending), CompilationContext(CompilationPolicy.RAISE):
+                return run(current)
         with CompilationContext(CompilationPolicy.AVOID):
-            return run(self._without_compiled_code())
+            results = run(self._without_compiled_code())
+        # Only now: the first answer is not to share processor and interpreter with the thread.
+        self._start(feeds)
+        return results
 
     def _without_compiled_code(self) -> Runs:
         with self._lock:
@@ -144,7 +141,7 @@ class BackgroundRuns:
                     self._interim = self._build()
             return self._interim
 
-    def _start(self, feeds: Mapping[str, Any] | None) -> None:
+    def _start(self, feeds: Mapping[str, Any]) -> None:
         """Start the thread, unless another run did."""
         with self._lock:
             if not self._may_compile or self._is_compiling:
@@ -172,26 +169,19 @@ class _Worker(threading.Thread):
         owner: which does not live on for the thread.
         runs: of the session; None if it is to be made.
         build: makes it.
-        feeds: of the run that met missing code; None if none did.
+        feeds: of the run that met missing code.
     """
 
-    def __init__(
-        self, owner: BackgroundRuns, runs: Runs | None, build: Callable[[], Runs], feeds: Mapping[str, Any] | None
-    ) -> None:
+    def __init__(self, owner: BackgroundRuns, runs: Runs | None, build: Callable[[], Runs], feeds: Mapping[str, Any]) -> None:
         super().__init__(name="ort_sdk compilation", daemon=True)
         self._cancelled = threading.Event()
         self._owner = weakref.ref(owner, lambda _: self.cancel())
         self._runs, self._build = runs, build
-        self._feeds = None if feeds is None else _copied(feeds)
+        self._feeds = _copied(feeds)
 
     def cancel(self) -> None:
         """End the thread when it next waits for code."""
         self._cancelled.set()
-
-    def offer(self, feeds: Mapping[str, Any]) -> None:
-        """Give the feeds of a run; the first ones are repeated."""
-        if self._feeds is None:
-            self._feeds = _copied(feeds)
 
     def run(self) -> None:
         """Make the session, repeat the run, and let the owner know."""
@@ -213,8 +203,6 @@ class _Worker(threading.Thread):
 
     def _repeat_run(self, runs: Runs) -> None:
         for _ in range(REHEARSALS):
-            if self._feeds is None:
-                return
             try:
                 runs.run(None, self._feeds, RunControl())
             except OrtSdkError:

@@ -55,6 +55,13 @@ class CpuExecutionProvider(ExecutionProvider):
         """Whether kernels are compiled on this machine: where the package does not bring them."""
         return not archives() and libraries.numba().is_usable
 
+    @property
+    def has_compiled_code(self) -> bool:  # type: ignore[override]
+        """Whether what runs tasks is compiled, without which none is run."""
+        from ort_sdk_cpu.jit.task_code import can_run_tasks
+
+        return can_run_tasks()
+
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
         if not self._sets_threads:

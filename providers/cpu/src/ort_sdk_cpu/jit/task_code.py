@@ -29,6 +29,7 @@ from .native_call import CallRow
 __all__ = [
     "WORD_BYTES",
     "Task",
+    "can_run_tasks",
     "compiler_environment",
     "function_address",
     "ir_function",
@@ -155,6 +156,11 @@ class Code:
 def is_compiled(module: str, name: str) -> bool:
     """Whether a task costs little to load: this process runs compiled tasks anyway, or the task is in the cache folder."""
     return bool(loaded_code.cache_info().currsize) or is_cached(_file_name(module, name))
+
+
+def can_run_tasks() -> bool:
+    """Whether the function that runs tasks is compiled."""
+    return is_cached(ir_function_name("run_task", _SERIAL))
 
 
 def _file_name(module: str, name: str) -> str:
