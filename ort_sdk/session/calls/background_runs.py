@@ -8,6 +8,7 @@ session takes over, and the other one goes.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import threading
@@ -174,14 +175,20 @@ class _Worker(threading.Thread):
 
     def __init__(self, owner: BackgroundRuns, runs: Runs | None, build: Callable[[], Runs], feeds: Mapping[str, Any]) -> None:
         super().__init__(name="ort_sdk compilation", daemon=True)
+        _workers.add(self)
         self._cancelled = threading.Event()
         self._owner = weakref.ref(owner, lambda _: self.cancel())
         self._runs, self._build = runs, build
         self._feeds = _copied(feeds)
 
     def cancel(self) -> None:
-        """End the thread when it next waits for code."""
+        """End the thread when it next waits for code, or between two nodes of its run."""
         self._cancelled.set()
+
+    @property
+    def terminate(self) -> bool:
+        """Whether its run shall stop, as runs ask of ``RunOptions``."""
+        return self._cancelled.is_set()
 
     def run(self) -> None:
         """Make the session, repeat the run, and let the owner know."""
@@ -204,7 +211,7 @@ class _Worker(threading.Thread):
     def _repeat_run(self, runs: Runs) -> None:
         for _ in range(REHEARSALS):
             try:
-                runs.run(None, self._feeds, RunControl())
+                runs.run(None, self._feeds, RunControl(terminate=self))
             except OrtSdkError:
                 return  # the caller's own run raises the same
 
@@ -212,3 +219,18 @@ class _Worker(threading.Thread):
 def _copied(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Feeds that the caller does not change: arrays are copied; an OrtValue's contents may change, but nothing else of it."""
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
+
+
+_workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
+PATIENCE_SECONDS = 10.0
+"""Longest time that the end of a process waits for a thread: libraries must not be torn down below its native code."""
+
+
+def _end_all() -> None:
+    for worker in list(_workers):
+        worker.cancel()
+    for worker in list(_workers):
+        worker.join(PATIENCE_SECONDS)
+
+
+atexit.register(_end_all)

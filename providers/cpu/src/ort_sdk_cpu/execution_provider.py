@@ -65,8 +65,10 @@ class CpuExecutionProvider(ExecutionProvider):
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
         if not self._sets_threads:
-            # Once True it stays True: a library that is loaded is not unloaded.
-            self._sets_threads = self.uses_blas or self.threads != openmp_default_threads() or libraries.is_openmp_loaded()
+            # Once True it stays True: a library that is loaded is not unloaded. Where a thread may compile for the session, its
+            # runs go on beside others, and BLAS must not get another number of threads while it computes.
+            needs_threads = self.uses_blas or self.threads != openmp_default_threads() or libraries.is_openmp_loaded()
+            self._sets_threads = needs_threads or self.compiles_on_demand
             if not self._sets_threads:
                 set_log_level(self._log_level)
                 return IgnoredErrors()

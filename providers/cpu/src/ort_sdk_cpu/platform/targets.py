@@ -11,7 +11,7 @@ import enum
 import functools
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.api.data_classes import dataclass
@@ -100,7 +100,7 @@ TARGETS = (
 )
 """Those of x86-64, each with all features of those before it."""
 
-_DETECTED = (
+_DETECTED: tuple[Callable[[], bool], ...] = (
     lambda: has_features("X86_V2", "SSSE3", "SSE41", "POPCNT", "SSE42"),
     lambda: has_features("X86_V3", "AVX2", "FMA3", "F16C"),
     lambda: has_features("X86_V4", "AVX512_SKX"),

@@ -17,7 +17,7 @@ __all__ = ["fused_chains"]
 def fused_chains(program: FusibleProgram) -> StepFusion:
     """Chains; those compiled already, if compiling is not allowed, or if this thread does not wait for it."""
     has_any = any(getattr(step.kernel, "element_operation", None) is not None for step in program.steps.values())
-    if not has_any or not libraries.numba().is_usable:
+    if not has_any or not libraries.compiled_kernels().is_usable:
         return StepFusion()
     from .groups import groups_of
 

@@ -20,8 +20,9 @@ __all__ = ["can_compile_elsewhere", "compile_elsewhere"]
 
 POLL_SECONDS = 0.1
 """How often a thread that waits looks whether it still should."""
-NICENESS = 19
-"""Of compilers that nobody waits for: they get the processor time that is left over."""
+NICENESS = 5
+"""Of compilers that nobody waits for: a third of a core where programs use all of them, or all that is left over. With 19 they
+would get a hundredth of a busy machine, and models that run all the time would be compiled after hours."""
 
 
 def can_compile_elsewhere(request: CompileRequest) -> bool:
