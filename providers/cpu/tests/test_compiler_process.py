@@ -233,6 +233,32 @@ assert not {{"numba", "llvmlite"}} & set(sys.modules)
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.parametrize("seconds", [0, 0.3, 1, 2.5])
+def test_a_process_ends_while_kernels_are_compiled(tmp_path, seconds):
+    """At any time, and with the session in use: the thread that waits is ended first, and nothing is printed."""
+    code = f"""{SESSION}
+import time
+session = ort_sdk.InferenceSession(model)
+end = time.monotonic() + {seconds}
+check(session, 64)
+while time.monotonic() < end:
+    check(session, 64)
+"""
+    done = script(code, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
+
+
+def test_blas_keeps_its_threads_while_it_computes(tmp_path):
+    """Runs limit BLAS from the first on: a run of the thread that set another number would do so while it computes."""
+    code = f"""{SESSION}
+from ort_sdk_cpu.platform.threads import RunScope
+session = ort_sdk.InferenceSession(model)
+assert isinstance(session._state.providers[0].execution_provider.run_scope(), RunScope)
+check(session, 500)
+"""
+    assert script(code, tmp_path).returncode == 0
+
+
 def test_compiled_kernels_are_told_at_the_level_info(tmp_path):
     code = f"""{SESSION}
 import logging
