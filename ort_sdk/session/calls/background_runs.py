@@ -81,8 +81,8 @@ class BackgroundRuns:
 
     @property
     def is_settled(self) -> bool:
-        """Of the session that runs now."""
-        return self._current.is_settled
+        """Whether nothing is being compiled, and nothing of the session's programs will be."""
+        return not self._is_compiling and self._current.is_settled
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
