@@ -31,8 +31,11 @@ SUM = "define i64 @total(i64 %a, i64 %b) {\n  %sum = add i64 %a, %b\n  ret i64 %
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
+def fresh(monkeypatch, caplog):
     """As in a process that has asked for no folder yet, of a session that leaves what is logged to the logger."""
+    for name in ("", "ort_sdk.cpu"):  # tests before these, and libraries that they import, may have set other levels
+        caplog.set_level(logging.WARNING, name)
+    caplog.handler.setLevel(logging.NOTSET)
     monkeypatch.setattr(cache_folder, "_logged", [])
     set_log_level(None)
     forget()

@@ -23,6 +23,8 @@ _COMPILER = (
     *("jit/elf/linker.py", "jit/elf/object_file.py", "platform/targets.py"),
 )
 """Files that decide what code becomes of any source."""
+_OWN = PACKAGE
+"""Where these files are, also while other sources are looked at."""
 _FOLDERS_OF_COMPILER = frozenset({"jit", "platform"})
 _NAME = Path(__file__).parents[2].name
 _IMPORT = re.compile(rb"^[ \t]*from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
@@ -84,7 +86,7 @@ def forget() -> None:
 
 @functools.cache
 def _compiler_digest() -> bytes:
-    return digest(*((PACKAGE / path).read_bytes() for path in _COMPILER))
+    return digest(*((_OWN / path).read_bytes() for path in _COMPILER))
 
 
 @functools.cache
