@@ -8,6 +8,8 @@ __all__ = [
     "ISA_VARIABLE",
     "InstructionSet",
     "has_amx",
+    "has_float16_conversions",
+    "has_fma",
     "has_vbmi",
     "has_vnni",
     "instruction_set",
@@ -42,3 +44,13 @@ def has_amx() -> bool:
 def has_vbmi() -> bool:
     """Whether the target has AVX-512's byte permutations (VBMI)."""
     return current_target().has_vbmi
+
+
+def has_fma() -> bool:
+    """Whether the target multiplies and adds float32 in one instruction, rounding once."""
+    return current_target().has_fma
+
+
+def has_float16_conversions() -> bool:
+    """Whether the target converts float16 to float32, and back, by instructions."""
+    return current_target().has_float16_conversions

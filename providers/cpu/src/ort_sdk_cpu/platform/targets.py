@@ -63,6 +63,8 @@ class Target:
         instruction_set: its level.
         cpu: LLVM's name of the processor to make code for; empty for the one that the code is made on.
         features: what it has beside, as LLVM takes it.
+        has_fma: whether it multiplies and adds float32 in one instruction, rounding once.
+        has_float16_conversions: whether it converts float16 to float32, and back.
         has_vnni: whether it has AVX-512's int8 dot products.
         has_vbmi: whether it has AVX-512's byte permutations.
     """
@@ -71,6 +73,8 @@ class Target:
     instruction_set: InstructionSet
     cpu: str
     features: str
+    has_fma: bool = True
+    has_float16_conversions: bool = True
     has_vnni: bool = False
     has_vbmi: bool = False
 
@@ -84,7 +88,7 @@ NATIVE = Target("native", InstructionSet.PORTABLE, "", "")
 """Other architectures, and x86 before SSE4.2: code for the processor that it is made on."""
 
 TARGETS = (
-    Target("portable", InstructionSet.PORTABLE, "x86-64-v2", ""),
+    Target("portable", InstructionSet.PORTABLE, "x86-64-v2", "", has_fma=False, has_float16_conversions=False),
     Target("avx2", InstructionSet.AVX2, "x86-64-v3", ""),
     Target("avx512_skx", InstructionSet.AVX512, "x86-64-v4", _AVX512_TUNING),
     Target("avx512_vnni", InstructionSet.AVX512, "x86-64-v4", _VNNI, has_vnni=True),

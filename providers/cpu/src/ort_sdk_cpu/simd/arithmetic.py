@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from .ir_builder import emit_multiply_add
 from .memory import emit_lane_mask, splat
 from .vector_types import F32, I32, LANES, VF32, VI32, call, f32x16, i32x16, lanewise, operation
 
@@ -96,8 +97,8 @@ def divide(builder: Any, x: Any, y: Any) -> Any:
 
 @operation(f32x16, f32x16, f32x16, f32x16)
 def fused_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    """X * y + z, rounded once."""
-    return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
+    """X * y + z, rounded once where the target has an instruction for it."""
+    return emit_multiply_add(builder, x, y, z)
 
 
 @operation(f32x16, f32x16, f32x16)

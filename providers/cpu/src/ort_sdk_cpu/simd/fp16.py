@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.jit.numba_frontend import inline
 
 from .arithmetic import add, fused_multiply_add, multiply, reduce_add, zero_f32
+from .float16_conversions import VI16, emit_widen
 from .memory import (
     LAST_BYTE,
     broadcast_f32,
@@ -23,7 +23,7 @@ from .memory import (
     write_f32,
 )
 from .shuffles import transpose_rows
-from .vector_types import LANES, VF32, f32x16, operation
+from .vector_types import f32x16, operation
 
 __all__ = [
     "PACKING_WORKSPACE_BYTES",
@@ -39,20 +39,18 @@ PACKING_WORKSPACE_BYTES = 2048
 """Bytes of workspace of ``pack_panel_f16_transposed``: a block of 16x16 float32, and its transpose."""
 _BLOCK_COLUMNS = 4096
 """Columns of ``gemv_f16`` per block: their sums take 16 KiB, which stay in L1."""
-_HALVES, _WORDS = ir.VectorType(ir.HalfType(), LANES), ir.VectorType(ir.IntType(16), LANES)
 
 
 @operation(f32x16, types.intp)
 def load_f16(builder: Any, address: Any) -> Any:
     """16 float16, converted to float32."""
-    return builder.fpext(emit_load(builder, address, _HALVES), VF32)
+    return emit_widen(builder, emit_load(builder, address, VI16))
 
 
 @operation(f32x16, types.intp, types.intp)
 def load_f16_masked(builder: Any, address: Any, count: Any) -> Any:
     """The first ``count`` of 16 float16, converted to float32; zeros in the other lanes."""
-    words = emit_load_masked(builder, address, count, _WORDS, "v16i16")
-    return builder.fpext(builder.bitcast(words, _HALVES), VF32)
+    return emit_widen(builder, emit_load_masked(builder, address, count, VI16, "v16i16"))
 
 
 @inline

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.attention.arguments.decode import KEY_BLOCK, CachedTokens
 from ort_sdk_cpu.attention.arguments.decode_f16 import DecodeAttentionFloat16
 from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.jit.task_code import task
+from ort_sdk_cpu.simd.float16_conversions import emit_narrow
 from ort_sdk_cpu.simd.fp16 import load_f16
 from ort_sdk_cpu.simd.memory import emit_store, load_f32, store_f32
-from ort_sdk_cpu.simd.vector_types import LANES, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import f32x16, operation
 
 from .cache_rows import append_start, copy_past, end_append
 from .decode import all_blocks, attend_keys, begin, block_count, combine, end, is_copied, shared_keys, visible_keys
@@ -27,14 +27,13 @@ from .rotary import ONE, rotate_row
 
 __all__ = ["decode_attention_f16"]
 
-_VF16 = ir.VectorType(ir.HalfType(), LANES)
 _HALF = 2
 """Bytes of a float16."""
 
 
 @operation(types.none, types.intp, f32x16)
 def _store_f16(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, builder.fptrunc(value, _VF16))
+    emit_store(builder, address, emit_narrow(builder, value))
 
 
 @inline

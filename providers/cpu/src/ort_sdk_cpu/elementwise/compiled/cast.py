@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.elementwise.arguments.cast import Cast
 from ort_sdk_cpu.jit.numba_frontend import inline
 from ort_sdk_cpu.jit.task_code import task
 from ort_sdk_cpu.simd.arithmetic import to_i32
+from ort_sdk_cpu.simd.float16_conversions import emit_narrow
 from ort_sdk_cpu.simd.fp16 import load_f16, load_f16_masked
 from ort_sdk_cpu.simd.memory import (
     emit_store,
@@ -21,22 +21,20 @@ from ort_sdk_cpu.simd.memory import (
     store_f32_masked,
     store_i32,
 )
-from ort_sdk_cpu.simd.vector_types import LANES, f32x16, i32x16, operation
+from ort_sdk_cpu.simd.vector_types import f32x16, i32x16, operation
 
 __all__ = ["f16_to_f32", "f32_to_f16", "f32_to_i32"]
-
-_F16X16, _I16X16 = ir.VectorType(ir.HalfType(), LANES), ir.VectorType(ir.IntType(16), LANES)
 
 
 @operation(types.none, types.intp, f32x16)
 def _store_f16(builder: Any, address: Any, value: Any) -> None:
-    emit_store(builder, address, builder.fptrunc(value, _F16X16))
+    emit_store(builder, address, emit_narrow(builder, value))
 
 
 @operation(types.none, types.intp, f32x16, types.intp)
 def _store_f16_first(builder: Any, address: Any, value: Any, count: Any) -> None:
     # Stored as integers of 16 bits, for which AVX-512 BW has masks.
-    emit_store_masked(builder, address, builder.bitcast(builder.fptrunc(value, _F16X16), _I16X16), count, "v16i16")
+    emit_store_masked(builder, address, emit_narrow(builder, value), count, "v16i16")
 
 
 @operation(types.none, types.intp, i32x16, types.intp)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ort_sdk.api.distributions import version_of
 from ort_sdk.api.file_trust import file_mode
+from ort_sdk_cpu.jit.elf.image import LinkError
 from ort_sdk_cpu.jit.elf.linker import link
 from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, file_content
 from ort_sdk_cpu.platform.archives import archive_name, write_content
@@ -17,6 +18,13 @@ from ort_sdk_cpu.platform.digests import digest
 
 __all__ = ["compiler_versions", "content_entry", "image_entry", "write_archive"]
 
+_OF_ALL_MACHINES = frozenset(
+    {
+        *("floorf", "fmaf", "memcpy", "memmove", "memset"),
+        *("GOMP_barrier", "omp_get_num_threads", "omp_get_thread_num"),
+    }
+)
+"""Functions of the C library and of OpenMP. LLVM calls others, too, of the compiler's runtime library, which is in no process."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -56,10 +64,17 @@ def image_entry(name: str, symbol: str, code: bytes) -> tuple[str, bytes]:
         code: the object file.
 
     Raises:
-        LinkError: the file has sections or relocations that images do not support, or no such function.
+        LinkError: the file has sections or relocations that images do not support, or no such function; or it calls functions
+            that not every machine has.
     """
-    file = f"{name}.image"
-    return file, file_content(link(code, symbol, HEADER_BYTES), file)
+    file, image = f"{name}.image", link(code, symbol, HEADER_BYTES)
+    foreign = {pointer.symbol for pointer in image.pointers if pointer.symbol} - _OF_ALL_MACHINES
+    if foreign:
+        raise LinkError(
+            f"the code {name} for {archive_name()} calls {', '.join(sorted(foreign))}, which machines may lack; archives' code "
+            f"may call {', '.join(sorted(_OF_ALL_MACHINES))}"
+        )
+    return file, file_content(image, file)
 
 
 def content_entry(name: str, content: bytes) -> tuple[str, bytes]:

@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import emit_multiply_add
 from ort_sdk_cpu.simd.memory import emit_load, emit_load_masked, emit_store
 from ort_sdk_cpu.simd.shuffles import emit_lookup
 from ort_sdk_cpu.simd.vector_types import F32, VF32, VI32, Vector, call, f32x16, i32x16, operation
@@ -56,10 +57,6 @@ def _moved(builder: Any, address: Any, count: int, stride: Any) -> Any:
     return builder.add(address, builder.mul(step, ir.Constant(address.type, count)))
 
 
-def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
-
-
 class _Spans:
     """LLVM code of the operations."""
 
@@ -77,7 +74,8 @@ class _Spans:
             x_sum = emit_load_masked(builder, _moved(builder, x_sums, row, stride), count, VF32, "v16f32")
             for number, value in enumerate(taken):
                 index = row * _ROWS + number
-                sums = builder.insert_value(sums, _fma(builder, value, x_sum, builder.extract_value(sums, index)), index)
+                total = emit_multiply_add(builder, value, x_sum, builder.extract_value(sums, index))
+                sums = builder.insert_value(sums, total, index)
         return sums
 
     def add_span(
@@ -106,7 +104,7 @@ class _Spans:
                     total = emit_dot_u8_i8(builder, total, code, value)
                 # The weight's and the activations' scales of a lane in one multiplication.
                 position, factor = row * _ROWS + number, builder.fmul(scales[number], x_scale)
-                found = _fma(builder, builder.sitofp(total, VF32), factor, builder.extract_value(sums, position))
+                found = emit_multiply_add(builder, builder.sitofp(total, VF32), factor, builder.extract_value(sums, position))
                 sums = builder.insert_value(sums, found, position)
         return sums
 

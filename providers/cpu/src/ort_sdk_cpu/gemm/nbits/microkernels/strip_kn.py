@@ -13,9 +13,10 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import emit_multiply_add
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
 from ort_sdk_cpu.simd.shuffles import clamped_row_address, emit_interleave, emit_lookup, emit_transpose_quarters
-from ort_sdk_cpu.simd.vector_types import F32, I8, I32, LANES, VF32, VI32, Vector, call, f32x16, operation
+from ort_sdk_cpu.simd.vector_types import F32, I8, I32, LANES, VF32, VI32, Vector, f32x16, operation
 
 from .unpack import unpacked
 
@@ -54,10 +55,6 @@ class StripOperations(NamedTuple):
 
 def _at(builder: Any, address: Any, offset: int) -> Any:
     return builder.add(address, ir.Constant(address.type, offset))
-
-
-def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
 
 
 class _Strips:
@@ -161,7 +158,7 @@ class _Strips:
         for index, number in enumerate(self.numbers(builder, total)):
             place = _at(builder, target, index * 64)
             # Zero points times the activations' sum, taken off the block's sum of products.
-            value = _fma(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
+            value = emit_multiply_add(builder, builder.extract_value(zeros, index), taken, builder.fmul(number, factor))
             self._add(builder, place, _at(builder, compensation, index * 64), value, self._scale(builder, scales, index))
 
     def settle(self, builder: Any, target: Any, compensation: Any) -> None:
@@ -173,7 +170,7 @@ class _Strips:
 
     def _add(self, builder: Any, place: Any, _compensation: Any, value: Any, scale: Any) -> None:
         """Add a product to the sum at a place."""
-        emit_store(builder, place, _fma(builder, value, scale, emit_load(builder, place, VF32)))
+        emit_store(builder, place, emit_multiply_add(builder, value, scale, emit_load(builder, place, VF32)))
 
     def _scale(self, builder: Any, scales: Any, index: int) -> Any:
         """Scales of a vector: of its 16 * planes columns, those at its position."""
@@ -218,7 +215,8 @@ class _StripsF32(_Strips):
             number = emit_load(builder, clamped_row_address(builder, x, item, row, rows), F32)
             value = splat(builder, builder.select(is_there, number, ir.Constant(F32, 0.0)))
             for index, codes in enumerate(self._row_codes(builder, builder.add(address, offset))):
-                product = _fma(builder, self._number(builder, codes, table, flip), value, builder.extract_value(total, index))
+                weight = self._number(builder, codes, table, flip)
+                product = emit_multiply_add(builder, weight, value, builder.extract_value(total, index))
                 total = builder.insert_value(total, product, index)
         return total
 

@@ -8,8 +8,9 @@ from llvmlite import ir
 from numba import types
 
 from ort_sdk_cpu.simd.int8 import emit_dot_u8_i8
+from ort_sdk_cpu.simd.ir_builder import emit_multiply_add
 from ort_sdk_cpu.simd.memory import emit_load, emit_store, splat
-from ort_sdk_cpu.simd.vector_types import F32, I32, VF32, VI32, Vector, call, operation
+from ort_sdk_cpu.simd.vector_types import F32, I32, VF32, VI32, Vector, operation
 
 __all__ = ["COLUMNS", "TileOperations", "tile_operations"]
 
@@ -109,7 +110,7 @@ class _Tiles:
             value = splat(builder, emit_load(builder, _moved(builder, x, row, 4), F32))
             for column, weight in enumerate(weights):
                 index = row * COLUMNS + column
-                product = _fma(builder, value, weight, builder.extract_value(total, index))
+                product = emit_multiply_add(builder, value, weight, builder.extract_value(total, index))
                 total = builder.insert_value(total, product, index)
         return total
 
@@ -128,11 +129,7 @@ class _Tiles:
                 index = row * COLUMNS + column
                 product = builder.sitofp(builder.extract_value(products, index), VF32)
                 # Scales of both operands, then the offset: two multiply-adds for a block.
-                value = _fma(builder, product, builder.fmul(scale, x_scale), builder.extract_value(total, index))
-                value = _fma(builder, builder.fneg(offset), x_sum, value)
+                value = emit_multiply_add(builder, product, builder.fmul(scale, x_scale), builder.extract_value(total, index))
+                value = emit_multiply_add(builder, builder.fneg(offset), x_sum, value)
                 total = builder.insert_value(total, value, index)
         return total
-
-
-def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
