@@ -283,7 +283,17 @@ if how == "longer":
     path.write_text(path.read_text() + "#")
 elif how == "as long":
     path.write_text(path.read_text().replace("the", "teh", 1))
-if how in ("longer", "unchanged"):
+if how in ("as long, soon", "unchanged, listed"):
+    # An installer has written the list of files, the last of them, two seconds after the archive.
+    installed = archives.archives()[0].identity.modified + 2 * 10**9
+    record = package.parent / "ort_sdk_cpu-0.1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.touch()
+    os.utime(record, ns=(installed, installed))
+if how == "as long, soon":
+    path.write_text(path.read_text().replace("the", "teh", 1))
+    os.utime(path, ns=(status.st_atime_ns, installed + 10**9))
+if how in ("longer", "unchanged", "unchanged, listed"):
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 if how == "as long":
     os.utime(path, ns=(status.st_atime_ns, archives.archives()[0].identity.modified + 2 * recorded.INSTALLATION_NS))
@@ -292,7 +302,16 @@ print(archives.archives()[0].find(name) is not None, bool(read))
 """
 
 
-@pytest.mark.parametrize(("how", "expected"), [("unchanged", "True False"), ("longer", "False True"), ("as long", "False True")])
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("unchanged", "True False"),
+        ("unchanged, listed", "True False"),
+        ("longer", "False True"),
+        ("as long", "False True"),
+        ("as long, soon", "False True"),
+    ],
+)
 def test_sources_are_read_where_they_may_have_changed(copied, tmp_path, how, expected):
     """An installed package is looked at, not read; an edited source is never taken for the one that code was made from."""
     import shutil

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from ort_sdk_cpu.platform.archives import archives
 
@@ -19,7 +20,7 @@ __all__ = ["module_digest", "recorded"]
 
 _PER_MODULE, _FILES = "digest:", "files"
 INSTALLATION_NS = 60 * 10**9
-"""Time within which an installer writes all files of a package."""
+"""Time within which all files of a package are written, where no installer recorded that it had written them."""
 
 
 def recorded() -> dict[str, str]:
@@ -46,13 +47,24 @@ def module_digest(module: str) -> str:
 def _recorded(module: str) -> Iterator[str]:
     for archive in archives():
         digest, files = archive.description.get(f"{_PER_MODULE}{module}"), archive.description.get(_FILES)
-        if digest and files and _are_as_installed(files, archive.identity.modified + INSTALLATION_NS):
+        if digest and files and _are_as_installed(files, _installed_ns() or archive.identity.modified + INSTALLATION_NS):
             yield digest
 
 
 @functools.cache
+def _installed_ns() -> int:
+    """When the package was installed: installers write the list of its files last. 0 where there is no such list."""
+    try:
+        with os.scandir(sources.PACKAGE.parent) as entries:
+            folders = [each.path for each in entries if each.name.startswith("ort_sdk_cpu-") and each.name.endswith(".dist-info")]
+        return min((Path(folder) / "RECORD").stat().st_mtime_ns for folder in folders)
+    except (OSError, ValueError):
+        return 0
+
+
+@functools.cache
 def _are_as_installed(files: str, latest_ns: int) -> bool:
-    """Whether sources have the sizes that were recorded, and were modified no later than an archive was installed."""
+    """Whether sources have the sizes that were recorded, and were modified no later than the package was installed."""
     folder = str(sources.PACKAGE)
     try:
         for file in files.split():
