@@ -89,6 +89,25 @@ def test_kernels_run_without_a_compiler(folder, tmp_path, target):
     assert has_numba == "False"
 
 
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can take another user's place")
+def test_all_users_run_what_the_package_brought(folder, tmp_path):
+    """Mapped by another user than who made them. Sources are read before: Python itself may be where only root can read."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        for path in folder.iterdir():
+            (Path(place) / path.name).write_bytes(path.read_bytes())
+        warm = "import ort_sdk_cpu.jit.task, ort_sdk_cpu.jit.archive.lookup, ort_sdk_cpu.jit.archive.recorded\n"
+        warm += "from ort_sdk_cpu.jit.extents.declaration import declaration_of\n"
+        warm += "from ort_sdk_cpu.jit.task_code import _file_name\n_file_name('normalization.rows', 'softmax')\n"
+        warm += "declaration_of('normalization.rows', 'softmax')\nimport os\nnp.random.default_rng(0)\nos.setuid(12345)\n"
+        code = RUN.replace("import numpy as np\n", f"import numpy as np\n{warm}", 1)
+        done = run(place, "without a compiler", target=MACHINES[-1], cache=tmp_path / "none", code=code)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert int(done.stdout.split()[0]) >= 2
+
+
 def test_a_damaged_kernel_is_compiled_instead(copied, tmp_path):
     target, path = copied
     content = bytearray(path.read_bytes())
