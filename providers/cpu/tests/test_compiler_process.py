@@ -74,12 +74,15 @@ def test_a_kernel_that_kills_the_compiler_twice(compiler):
 
 
 def test_waiting_ends_when_it_is_cancelled(compiler):
-    """The process ends, too: nobody wants what it makes."""
+    """What was begun is compiled to the end, for the next one who asks."""
     cancelled = threading.Event()
-    threading.Timer(1.0, cancelled.set).start()
+    cancelled.set()
+    slow = functools.partial(exec, "import time; time.sleep(1.5)")
     with CompilationContext(CompilationPolicy.WAIT, cancelled.is_set), pytest.raises(CompilationPending):
-        compiler.reply(CompileRequest("sleeping-0", SLEEPING))
-    assert compiler._process is None
+        compiler.reply(CompileRequest("sleeping-0", slow))
+    process = compiler._process.pid
+    assert "no such instruction" in compiler.reply(CompileRequest("failing-11", FAILING)).error
+    assert compiler._process.pid == process
 
 
 def test_a_thread_that_waits_for_another_ones_kernel_can_be_cancelled(compiler):

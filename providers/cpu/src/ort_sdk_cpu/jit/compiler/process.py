@@ -54,6 +54,8 @@ class _Compiler:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._requests = self._replies = -1
+        self._is_busy = False
+        """Whether a reply is due."""
 
     def reply(self, request: CompileRequest) -> CompileReply:
         while not self._lock.acquire(timeout=POLL_SECONDS):
@@ -69,17 +71,22 @@ class _Compiler:
                 if is_last:
                     raise RuntimeException(f"the compiler process ended with code {code} while it compiled {request.name}")
             raise AssertionError
-        except CompilationPending:
-            self._end()
-            raise
         finally:
             self._lock.release()
 
     def _answer(self, request: CompileRequest) -> CompileReply:
+        if self._is_busy:
+            # What a cancelled thread asked for is compiled to the end, or sessions that end soon would never get a kernel.
+            self._next_reply()
         write_message(self._requests, request)
+        self._is_busy = True
+        return self._next_reply()
+
+    def _next_reply(self) -> CompileReply:
         while not select.select([self._replies], [], [], POLL_SECONDS)[0]:
             _check_cancelled()
         reply: CompileReply = read_message(self._replies)
+        self._is_busy = False
         return reply
 
     def _start(self) -> None:
@@ -106,7 +113,7 @@ class _Compiler:
 
     def _end(self) -> int | None:
         """Kill the process; returns its exit code."""
-        process, self._process = self._process, None
+        process, self._process, self._is_busy = self._process, None, False
         for pipe in (self._requests, self._replies):
             with contextlib.suppress(OSError):
                 os.close(pipe)
