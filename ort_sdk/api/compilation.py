@@ -29,7 +29,8 @@ class CompilationPolicy(enum.Enum):
 class CompilationPending(BaseException):
     """Code is needed that is not compiled yet, and the thread does not wait for it.
 
-    No ``Exception``: it is not a failure of the node that is being made or run, and nothing but the host handles it.
+    Its arguments tell the code from other code. No ``Exception``: it is not a failure of the node that is being made or run, and
+    nothing but the host handles it.
     """
 
 

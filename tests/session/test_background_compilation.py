@@ -108,6 +108,38 @@ def test_bound_runs_are_computed_without_missing_code(provider):
     assert provider.compiler.kernels == ["compiled neg"]
 
 
+def test_a_run_during_which_the_session_takes_over(provider, monkeypatch):
+    """A model that runs all the time: the thread is not started again for what it has just compiled."""
+    session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
+    called = provider.called
+
+    def meanwhile(kernel, result):
+        if kernel == "plain exp":
+            provider.compiler.may_go_on.set()
+            assert session.wait_for_compilation(PATIENCE)
+        return called(kernel, result)
+
+    monkeypatch.setattr(provider, "called", meanwhile)
+    session.run(None, {"v0": X})
+    assert session._runs._worker is None
+    session.run(None, {"v0": X})
+    assert provider.compiler.kernels[-1] == "compiled exp"
+
+
+def test_code_that_repeated_runs_do_not_need(provider):
+    """Stopped runs, or others that go another way than the thread's: they wait, and do not start the thread for ever."""
+    provider.compiler.may_go_on.set()
+    session = session_of(model_of("Neg"))
+    need, main = provider.compiler.need, threading.main_thread()
+    provider.compiler.need = lambda name: need(name) if threading.current_thread() is main else None
+    for _ in range(6):
+        np.testing.assert_array_equal(session.run(None, {"v0": X})[0], -X)
+        assert session.wait_for_compilation(PATIENCE)
+    assert provider.compiler.compiled == {"neg of 2"}
+    assert provider.compiler.kernels[-1] == "compiled neg"
+
+
 def test_waiting_sessions_compile_before_they_compute(provider):
     provider.compiler.may_go_on.set()
     session = session_of(model_of("Exp", "Neg"), "wait")

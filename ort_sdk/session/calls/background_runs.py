@@ -9,7 +9,6 @@ session takes over, and the other one goes.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import threading
 import time
@@ -63,6 +62,8 @@ class BackgroundRuns:
         self._may_compile = may_compile
         self._lock = threading.RLock()
         self._worker: _Worker | None = None
+        self._missing: tuple[object, ...] = ()
+        """What the last run that met missing code met."""
 
     @property
     def state(self) -> SessionState:
@@ -125,14 +126,22 @@ class BackgroundRuns:
         return ready if ready is not None and not self._is_compiling else self._without_compiled_code()
 
     def _run(self, run: Callable[[Runs], _T], feeds: Mapping[str, Any]) -> _T:
-        current, ready = self._current, self._ready
-        if current is ready:
-            with contextlib.suppress(CompilationPending), CompilationContext(CompilationPolicy.RAISE):
-                return run(current)
+        ready, is_compiling = self._ready, self._is_compiling
+        if ready is not None and not is_compiling:
+            try:
+                with CompilationContext(CompilationPolicy.RAISE):
+                    return run(ready)
+            except CompilationPending as pending:
+                missing, self._missing = self._missing, pending.args
+            if missing == self._missing:
+                # The thread repeated such a run and did not need it: only this one does, and waits.
+                with CompilationContext(CompilationPolicy.WAIT):
+                    return run(ready)
         with CompilationContext(CompilationPolicy.AVOID):
             results = run(self._without_compiled_code())
-        # Only now: the first answer is not to share processor and interpreter with the thread.
-        self._start(feeds)
+        if not is_compiling:
+            # Only now: the first answer is not to share processor and interpreter with the thread.
+            self._start(feeds)
         return results
 
     def _without_compiled_code(self) -> Runs:
@@ -182,13 +191,8 @@ class _Worker(threading.Thread):
         self._feeds = _copied(feeds)
 
     def cancel(self) -> None:
-        """End the thread when it next waits for code, or between two nodes of its run."""
+        """End the thread when it next waits for code."""
         self._cancelled.set()
-
-    @property
-    def terminate(self) -> bool:
-        """Whether its run shall stop, as runs ask of ``RunOptions``."""
-        return self._cancelled.is_set()
 
     def run(self) -> None:
         """Make the session, repeat the run, and let the owner know."""
@@ -211,7 +215,7 @@ class _Worker(threading.Thread):
     def _repeat_run(self, runs: Runs) -> None:
         for _ in range(REHEARSALS):
             try:
-                runs.run(None, self._feeds, RunControl(terminate=self))
+                runs.run(None, self._feeds, RunControl())  # as the caller runs: runs that may be stopped go another way
             except OrtSdkError:
                 return  # the caller's own run raises the same
 
