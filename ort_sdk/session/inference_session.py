@@ -23,7 +23,6 @@ from ort_sdk.run import ProgramRow, RunControl, StepObserver
 
 from .calls.async_run import AsyncCallback, AsyncRuns
 from .calls.bindings import Bindings
-from .calls.runs import Runs
 from .options.build_settings import BuildSettings, ModelOverrides
 from .options.compilation import compilation_mode
 from .options.model_config import apply_model_config
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ort_sdk.run.profiler import Profiler
 
     from .calls.io_binding import IOBinding
+    from .calls.runs import Runs
     from .values.ep_assignment import OrtEpAssignedSubgraph
 
 __all__ = ["InferenceSession"]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import CompilationContext, CompilationPending, CompilationPolicy, compilation_context
 from ort_sdk.config_keys import DISABLE_PROGRAMS
 
 from .build import StageObserver, build_session
-from .calls.runs import Runs
 from .calls.session_run import SessionRuns
 from .environment import environment
 from .options.build_settings import BuildSettings
 from .providers.opened import SessionProvider
 from .stages.gc_pause import gc_pause
 from .stages.select_providers import ProviderList
+
+if TYPE_CHECKING:
+    from .calls.runs import Runs
 
 __all__ = ["RunsBuilder"]
 
@@ -45,7 +48,6 @@ class RunsBuilder:
         mode: str,
     ) -> None:
         self._source = source
-        self._folder = Path.cwd()
         self._settings, self._chosen, self._provider_config = settings, providers, provider_config
         self._defaults, self._mode = defaults, mode
         self._uses_programs = settings.config.get(DISABLE_PROGRAMS) != "1"
@@ -67,7 +69,7 @@ class RunsBuilder:
         from .calls.background_runs import BackgroundRuns
 
         ready = interim = None
-        observe = _OncePerStage(observe)
+        observe = _EachStageOnce(observe)
         try:
             if self._mode == "background" and all(each.has_compiled_code for each in compiling):
                 with CompilationContext(CompilationPolicy.RAISE):
@@ -77,6 +79,7 @@ class RunsBuilder:
         if ready is None:
             with CompilationContext(CompilationPolicy.AVOID):
                 interim = self._built(providers, observe)
+        self._keep_folder()
         return BackgroundRuns(ready, interim, self._build_again, log, may_compile=self._mode == "background")
 
     def _build_again(self) -> Runs:
@@ -93,36 +96,38 @@ class RunsBuilder:
             return runs
         from .calls.overridable_initializers import RunsWithDefaults
 
+        self._keep_folder()
         return RunsWithDefaults(runs, defaults, self._without_constants)
 
     def _without_constants(self) -> SessionRuns:
         return self._session_runs(replace(self._settings, fixes_defaults=False), self._opened(), _ignore_stage)
 
     def _session_runs(self, settings: BuildSettings, providers: Sequence[SessionProvider], observe: StageObserver) -> SessionRuns:
-        source = self._source
-        if observe is _ignore_stage:
-            source, settings = self._where_it_was(settings)
         if compilation_context().policy is CompilationPolicy.AVOID and self._mode == "background":
             # What only these kernels pack is of no use to later sessions.
             settings = replace(settings, keeps_packed_weights=False)
+        if observe is _ignore_stage:
+            settings = replace(settings, prepack_sink=None)
         with gc_pause:
-            state = build_session(source, settings, providers, observe)
+            state = build_session(self._source, settings, providers, observe)
         return SessionRuns(state, use_programs=self._uses_programs)
 
-    def _where_it_was(self, settings: BuildSettings) -> tuple[Path | bytes, BuildSettings]:
-        """Source and settings with paths of the folder that the process was in at first."""
-        folder = settings.external_data_folder
-        if isinstance(self._source, bytes):
-            return self._source, replace(settings, prepack_sink=None, external_data_folder=self._folder / (folder or ""))
-        folder = None if folder is None else self._folder / folder
-        return self._folder / self._source, replace(settings, prepack_sink=None, external_data_folder=folder)
+    def _keep_folder(self) -> None:
+        """Make paths absolute: the model may be built again, wherever the process is then."""
+        folder = self._settings.external_data_folder
+        with contextlib.suppress(FileNotFoundError):  # the process is in a folder that was removed: paths stay as they are
+            if isinstance(self._source, bytes):
+                folder = folder or Path()
+            else:
+                self._source = Path(self._source).absolute()
+            self._settings = replace(self._settings, external_data_folder=folder and folder.absolute())
 
 
-class _OncePerStage:
-    """An observer that is told of each stage once, though the stages are gone through a second time.
+class _EachStageOnce:
+    """An observer that passes on each stage once, where a session is built a second time.
 
     Args:
-        observe: is told.
+        observe: called with the first product of each stage.
     """
 
     def __init__(self, observe: StageObserver) -> None:

@@ -318,3 +318,17 @@ def test_what_is_packed_meanwhile_is_not_kept(provider):
     assert session.wait_for_compilation(PATIENCE)
     np.testing.assert_allclose(session.run(None, {"x": X})[0], np.exp(X) @ weight, rtol=1e-5)
     assert [key.packing_identity for key in container] == ["compiled weight"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a folder in use can be removed on POSIX systems only")
+def test_sessions_in_a_folder_that_was_removed(provider, tmp_path, monkeypatch):
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    provider.compiler.may_go_on.set()
+    session = session_of(model_of("Exp"))
+    session.run(None, {"v0": X})
+    assert session.wait_for_compilation(PATIENCE)
+    session.run(None, {"v0": X})
+    assert provider.compiler.kernels[-1] == "compiled exp"

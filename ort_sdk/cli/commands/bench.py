@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from ort_sdk.cli.arguments import count, provider_entries
 from ort_sdk.cli.exit_codes import ExitCode
 from ort_sdk.cli.inputs.measured_model import add_measuring_arguments, measured_feeds
 from ort_sdk.cli.output import print_json, print_table, progress
+from ort_sdk.cli.own_process import run_again
 
 if TYPE_CHECKING:
     from ort_sdk.session.inference_session import InferenceSession
@@ -75,11 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_with_threads(arguments: argparse.Namespace) -> int:
     """The same command in a process whose environment has the number of threads: libraries read it only when they are loaded."""
-    package_folder = str(Path(__file__).resolve().parents[2])
-    threads = str(arguments.threads)
-    environment = os.environ | dict.fromkeys((*THREAD_VARIABLES, THREADS_SET), threads)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_folder, os.environ.get("PYTHONPATH"))))
-    return subprocess.run([sys.executable, "-P", "-m", "ort_sdk", *arguments.words], env=environment, check=False).returncode  # noqa: S603
+    return run_again(arguments, os.environ | dict.fromkeys((*THREAD_VARIABLES, THREADS_SET), str(arguments.threads)))
 
 
 def _settle(session: InferenceSession, feeds: Mapping[str, Any]) -> None:

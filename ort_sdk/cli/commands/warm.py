@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from ort_sdk.cli.arguments import add_model_argument, add_provider_arguments, pr
 from ort_sdk.cli.exit_codes import ExitCode
 from ort_sdk.cli.inputs.measured_model import add_feed_arguments, measured_feeds
 from ort_sdk.cli.output import print_json, print_table, progress
+from ort_sdk.cli.own_process import run_again
 from ort_sdk.session.options.compilation import COMPILATION_VARIABLE
 
 __all__ = ["add_arguments", "run"]
@@ -78,12 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_over(folder: Path, arguments: argparse.Namespace) -> int:
     """The same command in a process whose environment names the folder: providers read it once."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-    own = {CACHE_VARIABLE: str(folder), COMPILATION_VARIABLE: "wait", WARMING: str(folder), "PYTHONPATH": path}
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_CACHE_DIR")} | own
-    command = [sys.executable, "-P", "-m", "ort_sdk", *arguments.words]
-    return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
+    configured = [name for name in os.environ if name.startswith("ORT_SDK") and name.endswith("_CACHE_DIR")]
+    others = {name: value for name, value in os.environ.items() if name not in configured}
+    return run_again(arguments, others | {CACHE_VARIABLE: str(folder), COMPILATION_VARIABLE: "wait", WARMING: str(folder)})
 
 
 def _all_feeds(arguments: argparse.Namespace, model: Any) -> Iterator[dict[str, Any]]:

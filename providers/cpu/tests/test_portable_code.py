@@ -18,11 +18,11 @@ pytestmark = [
 CONVERSIONS = """
 import numpy as np
 from ort_sdk_cpu.jit.task import TaskCall
-halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+float16_numbers = np.arange(65536, dtype=np.uint16).view(np.float16)
 wide = np.empty(65536, np.float32)
-TaskCall("elementwise.cast", "f16_to_f32", (halves, wide, wide.size), 1).run()
-np.testing.assert_array_equal(wide, halves.astype(np.float32))
-assert (np.signbit(wide) == np.signbit(halves)).all()
+TaskCall("elementwise.cast", "f16_to_f32", (float16_numbers, wide, wide.size), 1).run()
+np.testing.assert_array_equal(wide, float16_numbers.astype(np.float32))
+assert (np.signbit(wide) == np.signbit(float16_numbers)).all()
 finite = np.sort(wide[np.isfinite(wide)])
 ties = (finite[1:] + finite[:-1]) / 2
 limits = np.array([65504, 65519.996, 65520, 65536, 1e30, 2**-24, 2**-25, np.nextafter(np.float32(2**-25), np.float32(1))])

@@ -7,7 +7,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, ExecutionProvider, FusibleProgram, KernelInfo, NodeArg, OrtDevice, StepFusion
+from ort_sdk.api import (
+    CPU_DEVICE,
+    CompilationPolicy,
+    ExecutionProvider,
+    FusibleProgram,
+    KernelInfo,
+    NodeArg,
+    OrtDevice,
+    StepFusion,
+    compilation_context,
+)
 from ort_sdk_cpu.memory.workspace import shared_workspace
 from ort_sdk_cpu.platform.archives import archives
 from ort_sdk_cpu.platform.fp_errors import IgnoredErrors
@@ -65,10 +75,11 @@ class CpuExecutionProvider(ExecutionProvider):
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of a run: the session's number of threads, without NumPy's warnings about infinities and NaNs."""
         if not self._sets_threads:
-            # Once True it stays True: a library that is loaded is not unloaded. Where a thread may compile for the session, its
-            # runs go on beside others, and BLAS must not get another number of threads while it computes.
-            needs_threads = self.uses_blas or self.threads != openmp_default_threads() or libraries.is_openmp_loaded()
-            self._sets_threads = needs_threads or self.compiles_on_demand
+            # Once True it stays True: a library that is loaded is not unloaded.
+            self._sets_threads = self.uses_blas or self.threads != openmp_default_threads() or libraries.is_openmp_loaded()
+            # Beside a thread that compiles for the session: BLAS must not get another number of threads while it computes.
+            context = compilation_context()
+            self._sets_threads |= context.policy is not CompilationPolicy.WAIT or context.in_background
             if not self._sets_threads:
                 set_log_level(self._log_level)
                 return IgnoredErrors()

@@ -206,11 +206,8 @@ def log_cache_failure(what: str, error: OSError) -> None:
         what: the file, folder or lock that failed.
         error: the system's error.
     """
-    if not _logged:
-        _logged.append(what)
-        reason = error.strerror or str(error)
-        advice = "the kernels are compiled and may not be kept"
-        _log(logging.WARNING, f"{what} of compiled CPU kernels cannot be used: {reason}; {advice}")
+    reason, advice = error.strerror or str(error), "the kernels are compiled and may not be kept"
+    log_once("cache", f"{what} of compiled CPU kernels cannot be used: {reason}; {advice}")
 
 
 def log_once(subject: str, message: str) -> None:
@@ -220,13 +217,13 @@ def log_once(subject: str, message: str) -> None:
         subject: what it is about.
         message: the warning.
     """
-    if subject not in _reported:
-        _reported.add(subject)
+    if subject not in _logged:
+        _logged.add(subject)
         _log(logging.WARNING, message)
 
 
-_logged: list[str] = []
-_reported: set[str] = set()
+_logged: set[str] = set()
+"""Subjects of warnings."""
 
 
 def _log(severity: int, message: str) -> None:

@@ -1,7 +1,7 @@
 """Archives of compiled kernels: one file with the code of many kernels for one target, which wheels carry.
 
 An archive is a header, a description, an index and the entries. The header has a digest over all that comes before the entries.
-The index has one row for each entry, sorted by the digest of its name, and is searched as it lies in the file. Entries are files
+The index has one row for each entry, sorted by the digest of its name, and is searched in place. Entries are files
 as a cache folder keeps them, each with a digest over its name and content, and begin at pages, so that code is mapped where it
 is. Nothing is believed of an archive before it was checked against the file's size.
 """

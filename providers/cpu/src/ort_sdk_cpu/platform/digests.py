@@ -8,7 +8,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-__all__ = ["DIGEST_BYTES", "digest", "short_digest"]
+__all__ = ["DIGEST_BYTES", "digest", "sealed", "short_digest", "unsealed"]
 
 DIGEST_BYTES = 32
 _SHORT_BYTES = 12
@@ -20,6 +20,17 @@ def digest(*parts: bytes | memoryview) -> bytes:
     for part in parts:
         found.update(part)
     return found.digest()
+
+
+def sealed(name: str, content: bytes) -> bytes:
+    """Content of a file with a digest over its name and content before it."""
+    return digest(name.encode(), content) + content
+
+
+def unsealed(name: str, file: bytes | memoryview) -> bytes | None:
+    """The content that ``sealed`` was given; None if the file is damaged, or of another name."""
+    content = memoryview(file)[DIGEST_BYTES:]
+    return bytes(content) if digest(name.encode(), content) == file[:DIGEST_BYTES] else None
 
 
 def short_digest(*parts: str | bytes) -> str:

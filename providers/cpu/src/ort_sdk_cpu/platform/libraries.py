@@ -105,7 +105,7 @@ def _compiled_kernels() -> Library:
     if brought:
         return Library("compiled kernels", ", ".join(f"from {archive.path}" for archive in brought))
     if compiler.is_usable:
-        return Library("compiled kernels", f"compiled on this machine by {compiler}")
+        return Library("compiled kernels", f"made on this machine by {compiler}")
     reason = f"no archive {archive_name()} came with the package, and numba cannot compile them: {compiler.reason}"
     return Library("compiled kernels", reason=reason, remedy=compiler.remedy)
 

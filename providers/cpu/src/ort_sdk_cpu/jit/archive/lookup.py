@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ort_sdk_cpu.jit.cache_folder import log_once
 from ort_sdk_cpu.jit.elf.loader import map_part
 from ort_sdk_cpu.platform.archives import Archive, ArchiveError, Entry, archives, candidates
-from ort_sdk_cpu.platform.digests import DIGEST_BYTES, digest
+from ort_sdk_cpu.platform.digests import unsealed
 
 __all__ = ["archived_content", "is_archived", "map_archived"]
 
@@ -44,8 +44,9 @@ def archived_content(name: str) -> bytes | None:
     for archive, entry in _found(name):
         with contextlib.suppress(OSError), _opened(archive) as file:
             content = b"" if file is None else os.pread(file, entry.size, entry.offset)
-            if digest(name.encode(), content[DIGEST_BYTES:]) == content[:DIGEST_BYTES]:
-                return content[DIGEST_BYTES:]
+            found = unsealed(name, content)
+            if found is not None:
+                return found
             _log_damage(archive, name)
     return None
 

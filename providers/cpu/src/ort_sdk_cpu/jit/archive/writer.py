@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ort_sdk.api.distributions import version_of
-from ort_sdk.api.file_trust import file_mode
+from ort_sdk_cpu.jit.cache_files import replace_file
 from ort_sdk_cpu.jit.elf.image import LinkError
 from ort_sdk_cpu.jit.elf.linker import link
 from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, file_content
 from ort_sdk_cpu.platform.archives import archive_name, write_content
-from ort_sdk_cpu.platform.digests import digest
+from ort_sdk_cpu.platform.digests import sealed
 
 __all__ = ["compiler_versions", "content_entry", "image_entry", "write_archive"]
 
@@ -25,7 +23,6 @@ _OF_ALL_MACHINES = frozenset(
     }
 )
 """Functions of the C library and of OpenMP. LLVM calls others, too, of the compiler's runtime library, which is in no process."""
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 def write_archive(path: Path, entries: Mapping[str, bytes], description: Mapping[str, str]) -> None:
@@ -42,17 +39,7 @@ def write_archive(path: Path, entries: Mapping[str, bytes], description: Mapping
         OSError: the file cannot be written.
     """
     about = {"target": archive_name().removesuffix(".kernels"), **description}
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
-    mode = file_mode(path.parent)
-    try:
-        with os.fdopen(os.open(temporary, _NEW_FILE, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)  # the umask may have removed permissions
-            write_content(file, about, entries)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, lambda file: write_content(file, about, entries))
 
 
 def image_entry(name: str, symbol: str, code: bytes) -> tuple[str, bytes]:
@@ -79,7 +66,7 @@ def image_entry(name: str, symbol: str, code: bytes) -> tuple[str, bytes]:
 
 def content_entry(name: str, content: bytes) -> tuple[str, bytes]:
     """Name and content of an entry that is no image."""
-    return name, digest(name.encode(), content) + content
+    return name, sealed(name, content)
 
 
 def compiler_versions() -> str:

@@ -26,7 +26,7 @@ would get a hundredth of a busy machine, and models that run all the time would 
 
 
 def can_compile_elsewhere(request: CompileRequest) -> bool:
-    """Whether a compiler process can be had, and told: not where Python is embedded, or pipes are not inherited."""
+    """Whether a compiler process can be started and take the request: not in an embedded Python, nor without inherited pipes."""
     if os.name != "posix" or not sys.executable:
         return False
     try:
