@@ -313,8 +313,8 @@ def test_decoders_beside_onnxruntime(done, bits, zeros, capacity, threads):
     assert done.count(False) >= 2
 
 
-STEP = 1 / 127
-"""Between two numbers of 8 bits, over the largest of those that have their scale: what an activation near a half may move."""
+ROUNDING = 1 / 254
+"""Of an activation to 8 bits, at most, over the largest of those that have its scale."""
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -334,7 +334,7 @@ def test_decoders_with_rounded_activations(done, monkeypatch, bits, zeros, capac
             expected = others.step(length)
         assert len(done) == count
         for own, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(own, other, rtol=0, atol=STEP * np.abs(other).max())
+            np.testing.assert_allclose(own, other, rtol=0, atol=ROUNDING * np.abs(other).max())
     assert done.count(True) >= FEW_RUNS
 
 
