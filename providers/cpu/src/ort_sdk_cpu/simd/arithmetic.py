@@ -97,7 +97,7 @@ def divide(builder: Any, x: Any, y: Any) -> Any:
 
 @operation(f32x16, f32x16, f32x16, f32x16)
 def fused_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    """X * y + z, rounded once where the target has an instruction for it."""
+    """X * y + z, rounded once."""
     return emit_multiply_add(builder, x, y, z)
 
 

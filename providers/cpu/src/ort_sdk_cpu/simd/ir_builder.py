@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ort_sdk_cpu.platform.cpu_features import has_fma
 
-from .vector_types import I8, I32, VF32, call, pointer
+from .vector_types import I8, I32, LANES, VF32, call, pointer
 
 __all__ = [
     "advance",
@@ -23,6 +23,8 @@ __all__ = [
     "emit_switch",
     "opaque",
 ]
+
+_VF64 = ir.VectorType(ir.DoubleType(), LANES)
 
 _READ, _WRITE, _L1, _L2, _DATA = (ir.Constant(I32, value) for value in (0, 1, 3, 2, 1))
 """Operands of ``llvm.prefetch``: access, locality, kind of cache."""
@@ -118,13 +120,15 @@ def emit_fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def emit_multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    """LLVM code of x * y + z, which no optimization takes apart, rounded once where the target has an instruction for it.
+    """LLVM code of x * y + z as if it were rounded once.
 
-    Elsewhere LLVM would call the C library for each lane, which takes ten times as long as a product and a sum.
+    Without an instruction for it LLVM would call the C library for each lane. Float64 holds the product exactly, so that the sum
+    is rounded there and once more to float32: the same but for numbers within 2 ** -29 of their last digit's half.
     """
     if has_fma():
         return call(builder, "llvm.fma.v16f32", VF32, x, y, z)
-    return builder.fadd(builder.fmul(x, y), z)
+    wide = [builder.fpext(each, _VF64) for each in (x, y, z)]
+    return builder.fptrunc(builder.fadd(builder.fmul(wide[0], wide[1]), wide[2]), VF32)
 
 
 def emit_fma_broadcast(builder: Any, address: Any, offset: int, vector: Any, total: Any) -> Any:
