@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk.api import TensorElementType
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.memory import Arena
 from ort_sdk.plan import ABSENT, Step
@@ -139,12 +140,21 @@ def _stage_small_values(
                 bound.staging[index], bound.slots[index] = buffer, ValueSlot(buffer, is_fixed=True)
 
 
+def _element_type(value: Any) -> TensorElementType | None:
+    """Element type of a tensor of any provider whose arrays have a dtype."""
+    dtype = getattr(value, "dtype", None)
+    return None if dtype is None else TensorElementType.from_numpy_dtype(np.dtype(dtype))
+
+
 def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -> ValueSlot:
     slot = bound.slots.get(index)
     if slot is None:
         constant: Any = specialisation.constants.get(index)
         is_constant = index in specialisation.constants
-        shape = getattr(specialisation.values[index], "shape", None)
-        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant, shape=shape)
+        value = specialisation.values[index]
+        shape = getattr(value, "shape", None)
+        slot = ValueSlot(
+            constant, is_fixed=is_constant, is_constant=is_constant, shape=shape, element_type=_element_type(value)
+        )
         bound.slots[index] = slot
     return slot

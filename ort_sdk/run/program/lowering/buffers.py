@@ -128,7 +128,7 @@ def assign_buffers(
                 on_host.append(output)
                 continue
             bound.fresh[output.index] = _new_array(output, specialisation, bound)
-            bound.slots[output.index] = ValueSlot(shape=output.shape)
+            bound.slots[output.index] = ValueSlot(shape=output.shape, element_type=output.element_type)
         elif is_on_host:
             on_host.append(output)
         else:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_sdk.api import OrtMemoryInfo, TensorElementType
-
-from .array import OpenClArray, empty
-from .device import DeviceContext
+from ort_sdk.device import DeviceArray, DeviceContext
 
 __all__ = ["OpenClAllocator"]
 
@@ -19,9 +17,11 @@ class OpenClAllocator:
         self._context = context
         self.memory_info = memory_info
 
-    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> OpenClArray:
-        return empty(self._context, tuple(shape), element_type.numpy_dtype)
+    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> DeviceArray:
+        return DeviceArray(self._context, self._context.new(tuple(shape), element_type))
 
-    def release(self, array: OpenClArray) -> None:
+    def release(self, array: DeviceArray) -> None:
         """Free the buffer once the queue is done with it, which OpenCL sees to."""
-        array.buffer.release()
+        memory = array.dense().memory
+        if memory is not None and memory.handle is not None:
+            memory.handle.release()

@@ -8,9 +8,7 @@ import numpy as np
 import pyopencl as cl
 
 from ort_sdk.api import HostArray, InvalidArgument, OrtDevice
-
-from .array import OpenClArray, empty
-from .device import DeviceContext
+from ort_sdk.device import DeviceArray, DeviceContext
 
 __all__ = ["OpenClDataTransfer"]
 
@@ -23,6 +21,7 @@ class OpenClDataTransfer:
 
     def __init__(self, context: DeviceContext) -> None:
         self._context = context
+        self._launcher = context.launcher
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         return {source.name, target.name} == {"cpu", "opencl"} and self._is_own(source if target.is_cpu else target)
@@ -32,45 +31,34 @@ class OpenClDataTransfer:
 
         return device_context(device.index) is self._context
 
-    def copy(self, array: HostArray | OpenClArray, source: OrtDevice, target: OrtDevice) -> HostArray | OpenClArray:
-        if isinstance(array, OpenClArray):
-            host = np.empty(array.shape, dtype=array.dtype)
-            self._download(array, host)
-            return host
+    def copy(self, array: HostArray | DeviceArray, source: OrtDevice, target: OrtDevice) -> HostArray | DeviceArray:
+        if isinstance(array, DeviceArray):
+            return self._context.download(array.node)
         if array.dtype.hasobject:
             raise InvalidArgument(
                 f"copying a tensor of strings, shape {list(array.shape)}, to {target}: strings stay on the host"
             )
-        device_array = empty(self._context, array.shape, array.dtype)
-        self._upload(array, device_array)
-        return device_array
+        from ort_sdk.api import TensorElementType
+
+        return DeviceArray(self._context, self._context.upload(array, TensorElementType.from_numpy_dtype(array.dtype)))
 
     def copy_into(
-        self, array: HostArray | OpenClArray, source: OrtDevice, destination: HostArray | OpenClArray, target: OrtDevice
+        self, array: HostArray | DeviceArray, source: OrtDevice, destination: HostArray | DeviceArray, target: OrtDevice
     ) -> None:
         """Fill ``destination``; see the contract's ``SupportsReadInto``."""
-        if isinstance(array, OpenClArray) and isinstance(destination, np.ndarray):
-            self._download(array, destination)
-        elif isinstance(array, np.ndarray) and isinstance(destination, OpenClArray):
-            self._upload(array, destination)
+        if isinstance(array, DeviceArray) and isinstance(destination, np.ndarray):
+            destination[...] = self._context.download(array.node)
+        elif isinstance(array, np.ndarray) and isinstance(destination, DeviceArray):
+            memory = destination.dense().memory
+            if array.nbytes and memory is not None:
+                self._launcher.upload(np.ascontiguousarray(array), memory)
         else:
             raise InvalidArgument(f"copying from {source} to {target}: one of the two must be the host")
 
-    def stream_into(self, pieces: Iterable[HostArray], destination: OpenClArray, target: OrtDevice) -> None:
+    def stream_into(self, pieces: Iterable[HostArray], destination: DeviceArray, target: OrtDevice) -> None:
         """Fill ``destination`` piece by piece; see the contract's ``SupportsStreamInto``."""
-        offset = 0
+        offset, memory = 0, destination.dense().memory
+        assert memory is not None
         for piece in pieces:
-            cl.enqueue_copy(self._context.queue, destination.buffer, piece, dst_offset=offset, is_blocking=True)
+            cl.enqueue_copy(self._launcher.queue, memory.handle, piece, dst_offset=offset, is_blocking=True)
             offset += piece.nbytes
-
-    def _upload(self, array: HostArray, destination: OpenClArray) -> None:
-        if array.nbytes:
-            cl.enqueue_copy(self._context.queue, destination.buffer, np.ascontiguousarray(array), is_blocking=True)
-
-    def _download(self, array: OpenClArray, destination: HostArray) -> None:
-        if not array.nbytes:
-            return
-        contiguous = destination if destination.flags.c_contiguous else np.empty(destination.shape, dtype=destination.dtype)
-        cl.enqueue_copy(self._context.queue, contiguous, array.buffer, is_blocking=True)
-        if contiguous is not destination:
-            destination[...] = contiguous

@@ -1,17 +1,18 @@
-"""Devices of all OpenCL platforms, and one context with its queue for each that is used."""
+"""Devices of all OpenCL platforms, and what the device layer knows of each that is used."""
 
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import pyopencl as cl
 
 from ort_sdk.api import Fail
-from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.device import OPENCL, DeviceClass, DeviceContext
 
-__all__ = ["DeviceContext", "device_context", "find_devices"]
+from .launcher import OpenClLauncher
+
+__all__ = ["device_context", "find_devices"]
 
 
 @functools.cache
@@ -30,28 +31,23 @@ def find_devices() -> tuple[Any, ...]:
     return tuple(device for platform in platforms for device in platform.get_devices())
 
 
-@dataclass(slots=True)
-class DeviceContext:
-    """A device in use: its context, an in-order queue, and the programs built for it. Shared by the sessions of the process."""
-
-    device: Any
-    context: Any
-    queue: Any
-    _programs: dict[str, Any] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def kernel(self, source: str, name: str) -> Any:
-        """A kernel object of a source text, for one node: OpenCL kernels hold their arguments, so none is shared."""
-        with self._lock:
-            program = self._programs.get(source)
-            if program is None:
-                program = self._programs[source] = cl.Program(self.context, source).build()
-        return cl.Kernel(program, name)
+def class_of(device: Any) -> DeviceClass:
+    """The class that plans choose by."""
+    is_cpu = bool(device.type & cl.device_type.CPU)
+    most = 1 << (min(device.max_work_group_size, 1024).bit_length() - 1)
+    return DeviceClass(
+        kind="cpu" if is_cpu else "gpu",
+        vector_width=16 if is_cpu else 4,
+        lanes=min(64 if is_cpu else 256, most),
+        most_lanes=most,
+        local_bytes=device.local_mem_size,
+        units=device.max_compute_units,
+        has_float64="cl_khr_fp64" in device.extensions,
+    )
 
 
 @functools.cache
 def device_context(index: int) -> DeviceContext:
-    """The context of the device with this index among ``find_devices()``."""
+    """The device layer's context of the device with this index among ``find_devices()``."""
     device = find_devices()[index]
-    context = cl.Context([device])
-    return DeviceContext(device, context, cl.CommandQueue(context))
+    return DeviceContext(OpenClLauncher(device, class_of(device), OPENCL))

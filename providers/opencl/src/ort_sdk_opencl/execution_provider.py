@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from ort_sdk.api import Array, ExecutionProvider, OrtDevice, TensorElementType
+from ort_sdk.api import Array, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion, TensorElementType
+from ort_sdk.device import CapturedCall, fuse_neighbours
 
 from .device import device_context
+from .launcher import joined
 
 __all__ = ["OpenClExecutionProvider"]
 
@@ -24,7 +27,15 @@ class OpenClExecutionProvider(ExecutionProvider):
         try:
             yield
         finally:
-            self.context.queue.finish()
+            self.context.launcher.finish()
 
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
-        return TensorElementType.from_numpy_dtype(array.dtype), array.shape
+        return array.element_type, array.shape
+
+    def fuse_steps(self, program: FusibleProgram) -> StepFusion:
+        return fuse_neighbours(program, self.context)
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        if len(calls) > 1 and all(isinstance(call, CapturedCall) for call in calls):
+            return [(len(calls), joined([call.launches for call in calls]))]
+        return [(1, call) for call in calls]

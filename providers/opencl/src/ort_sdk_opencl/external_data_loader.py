@@ -8,8 +8,7 @@ import numpy as np
 import pyopencl as cl
 
 from ort_sdk.api import Array, ExternalDataInfo, Fail, OrtDevice, OrtMemoryInfo
-
-from .device import DeviceContext
+from ort_sdk.device import DeviceContext
 
 __all__ = ["OpenClExternalDataLoader"]
 
@@ -22,7 +21,7 @@ class OpenClExternalDataLoader:
 
     def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
         self._device = device
-        self._context = context
+        self._launcher = context.launcher
 
     def can_load(self, memory_info: OrtMemoryInfo) -> bool:
         return memory_info.device == self._device
@@ -42,7 +41,7 @@ class OpenClExternalDataLoader:
         """
         for info, tensor in batch:
             self._load(info, tensor)
-        self._context.queue.finish()
+        self._launcher.queue.finish()
 
     def _load(self, info: ExternalDataInfo, tensor: Array) -> None:
         content = info.content
@@ -52,9 +51,9 @@ class OpenClExternalDataLoader:
             raise Fail(f"loading '{info.name}': {found} for an array of {tensor.nbytes} bytes")
         if not info.length:
             return
-        queue = self._context.queue
+        queue = self._launcher.queue
         flags = cl.map_flags.WRITE_INVALIDATE_REGION
-        mapped, _ = cl.enqueue_map_buffer(queue, tensor.buffer, flags, 0, (info.length,), np.uint8, is_blocking=True)
+        mapped, _ = cl.enqueue_map_buffer(queue, tensor.dense().memory.handle, flags, 0, (info.length,), np.uint8, is_blocking=True)
         try:
             np.copyto(mapped, content[info.offset : info.offset + info.length])
         finally:

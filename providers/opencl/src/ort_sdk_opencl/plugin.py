@@ -47,7 +47,7 @@ class OpenClProvider(ProviderHooks):
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
         from .registry import kernel_registry
 
-        return kernel_registry()
+        return kernel_registry(execution_provider.device.index)
 
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator:

@@ -1,20 +1,18 @@
-"""The provider's kernels, built once per process."""
+"""The provider's kernels, built once per device and process."""
 
 from __future__ import annotations
 
 import functools
 
 from ort_sdk.api import KernelRegistry
+from ort_sdk.device import device_registry
 
-from .kernels import concat, conv, elementwise, matmul, reduction, shape, softmax
+from .device import device_context
 
 __all__ = ["kernel_registry"]
 
 
 @functools.cache
-def kernel_registry() -> KernelRegistry:
-    """The registry, shared by all sessions."""
-    registry = KernelRegistry("OpenCLExecutionProvider")
-    for family in (elementwise, shape, concat, matmul, softmax, reduction, conv):
-        family.register(registry)
-    return registry
+def kernel_registry(device_index: int) -> KernelRegistry:
+    """The registry of a device, shared by all sessions."""
+    return device_registry("OpenCLExecutionProvider", device_context(device_index))

@@ -1,0 +1,38 @@
+"""The device layer: kernels written once for every device with a C-like kernel language.
+
+A provider brings a ``Launcher`` and a ``Dialect``, and gets ONNX's operators: ``device_registry``.
+"""
+
+from .array import DeviceArray
+from .capture import CapturedCall
+from .context import DeviceContext
+from .device_class import CPU_CLASS, GPU_CLASS, DeviceClass
+from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
+from .fusion import fuse_neighbours
+from .launcher import BoundLaunches, Launcher, MovingMemory
+from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
+from .registry import device_registry
+
+__all__ = [
+    "CPU_CLASS",
+    "CUDA",
+    "GPU_CLASS",
+    "OPENCL",
+    "OPENCL_SUBGROUPS",
+    "Argument",
+    "BoundLaunches",
+    "CapturedCall",
+    "DeviceArray",
+    "DeviceClass",
+    "DeviceContext",
+    "Dialect",
+    "KernelSource",
+    "Launch",
+    "Launcher",
+    "Memory",
+    "MovingMemory",
+    "Scalar",
+    "device_registry",
+    "fuse_neighbours",
+    "packed_scalar",
+]

@@ -1,0 +1,113 @@
+"""Captures what kernels launch for fixed buffers, so that a program replays launches and no Python of the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ort_sdk.api import Slot
+from ort_sdk.api.data_classes import dataclass, field
+
+from .array import DeviceArray
+from .context import DeviceContext, Recording
+from .expressions.nodes import Strided
+from .launcher import BoundLaunches, MovingMemory
+from .launches import Memory
+from .workspace import lay_out_workspace
+
+__all__ = ["CapturedCall", "bind_launches"]
+
+Trace = Callable[[Sequence[Any]], Sequence[Any]]
+"""Takes a value per input and gives the outputs, or one tuple of them."""
+
+
+@dataclass(slots=True)
+class CapturedCall:
+    """A bound kernel: its launches as one call, which the provider may join with others."""
+
+    launches: BoundLaunches
+    count: int
+    """How many launches."""
+    kept: list[Any] = field(default_factory=list)
+    """What the launches refer to."""
+
+    def __call__(self) -> None:
+        self.launches()
+
+
+def bind_launches(context: DeviceContext, trace: Trace, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> CapturedCall:
+    """Run a trace on the inputs' buffers, and make a call of what it launches that leaves its results in the outputs'.
+
+    Raises:
+        HostReadDuringCapture: the trace reads contents.
+    """
+    moving: list[MovingMemory] = []
+    with context.capture() as recording:
+        values = [_input(context, slot, moving) for slot in inputs]
+        results = list(trace(values))
+        if len(results) == 1 and isinstance(results[0], tuple):
+            results = list(results[0])
+        places = _placed_outputs(context, recording, results, outputs, moving)
+    workspace = lay_out_workspace(context, recording, places, moving)
+    places |= workspace
+    call = context.launcher.bind(recording.launches, places, moving)
+    return CapturedCall(call, len(recording.launches), [values, recording.launches, places])
+
+
+def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> Any:
+    array = slot.array
+    if slot.is_fixed or not (array is None and slot.shape is not None or isinstance(array, DeviceArray)):
+        return array
+    element_type = slot.element_type
+    shape = slot.shape
+    assert shape is not None
+    memory = Memory(max(1, _nbytes(shape, element_type)))
+    moving.append(MovingMemory(memory, lambda: _memory_of(slot, memory.nbytes)))
+    return DeviceArray(context, Strided(memory, shape, element_type))
+
+
+def _nbytes(shape: Sequence[int], element_type: Any) -> int:
+    from .expressions.nodes import element_count, item_bytes
+
+    return element_count(shape) * item_bytes(element_type)
+
+
+def _memory_of(slot: Slot, nbytes: int) -> Memory:
+    """The memory of a slot's array in this run."""
+    array = slot.array.dense()
+    memory: Memory = array.memory
+    if memory.nbytes < nbytes:
+        raise AssertionError(f"a slot's array has {memory.nbytes} bytes, and the launches were bound for {nbytes}")
+    return memory
+
+
+def _placed_outputs(
+    context: DeviceContext,
+    recording: Recording,
+    results: Sequence[Any],
+    outputs: Sequence[Slot],
+    moving: list[MovingMemory],
+) -> dict[Memory, Memory]:
+    """Let the kernels write their results to the outputs' buffers, or copy them there."""
+    places: dict[Memory, Memory] = {}
+    for result, slot in zip(results, outputs, strict=False):
+        if result is None or not (slot.array is not None or slot.shape is not None):
+            continue
+        array = context.dense(result.node)
+        memory = array.memory
+        assert memory is not None
+        is_free = id(memory) in recording.memories and memory not in places and not any(m.placeholder is memory for m in moving)
+        if not is_free or memory.nbytes != max(1, result.nbytes):
+            copy = context.new(array.shape, array.element_type)
+            context.write(array, copy)
+            memory = copy.memory
+            assert memory is not None
+        if slot.is_fixed:
+            places[memory] = slot.array.dense().memory
+        else:
+            moving.append(MovingMemory(memory, _current(slot, memory.nbytes)))
+    return places
+
+
+def _current(slot: Slot, nbytes: int) -> Callable[[], Memory]:
+    return lambda: _memory_of(slot, nbytes)

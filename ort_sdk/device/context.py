@@ -1,0 +1,205 @@
+"""Where expressions are computed: a device's launcher, and what is recorded instead of launched while launches are captured."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from ort_sdk.api import HostArray, TensorElementType
+
+from .expressions.elementwise import elementwise_launch
+from .expressions.functions import DEAR
+from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, item_bytes, resolved
+from .launcher import Launcher
+from .launches import Launch, Memory
+
+__all__ = ["DeviceContext", "HostReadDuringCapture", "Recording", "constant_of"]
+
+MOST_EXTRA_OUTPUTS = 3
+
+
+class HostReadDuringCapture(Exception):
+    """A kernel reads contents on the host, so that its launches cannot be captured."""
+
+
+class Recording:
+    """Launches that were captured, in order, and memory that has no place yet."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self.memories: dict[int, Memory] = {}
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory without a place."""
+        memory = Memory(max(nbytes, 1))
+        self.memories[id(memory)] = memory
+        return memory
+
+
+class DeviceContext:
+    """Computes expressions on one device. Thread-safe: each thread captures on its own.
+
+    Args:
+        launcher: of the device.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+        self.device = launcher.device_class
+        self._thread = threading.local()
+        self._workspace = Memory(0)
+        self._lock = threading.Lock()
+
+    @property
+    def recording(self) -> Recording | None:
+        """What this thread captures to; None while it launches."""
+        return getattr(self._thread, "recording", None)
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[Recording]:
+        """Record this thread's launches instead of queueing them."""
+        earlier, self._thread.recording = self.recording, Recording()
+        try:
+            yield self._thread.recording
+        finally:
+            self._thread.recording = earlier
+
+    def new(self, shape: tuple[int, ...], element_type: TensorElementType) -> Strided:
+        """A dense array with undefined contents."""
+        nbytes = element_count(shape) * item_bytes(element_type)
+        recording = self.recording
+        memory = self.launcher.allocate(max(nbytes, 1)) if recording is None else recording.allocate(nbytes)
+        return Strided(memory, shape, element_type)
+
+    def workspace(self, nbytes: int) -> Memory:
+        """Memory that bound calls share; a larger block than before is another one."""
+        with self._lock:
+            if self._workspace.nbytes < nbytes:
+                self._workspace = self.launcher.allocate(nbytes)
+            return self._workspace
+
+    def submit(self, launch: Launch) -> None:
+        """Queue a kernel, or record it."""
+        recording = self.recording
+        if recording is None:
+            self.launcher.launch(launch)
+        else:
+            recording.launches.append(launch)
+
+    def upload(self, array: HostArray, element_type: TensorElementType) -> Strided:
+        """A dense array with the contents of a host array, at once: also while launches are captured."""
+        memory = self.launcher.allocate(max(array.nbytes, 1))
+        if array.size:
+            self.launcher.upload(np.ascontiguousarray(array), memory)
+        return Strided(memory, array.shape, element_type)
+
+    def download(self, node: Node) -> HostArray:
+        """Contents as a host array; waits.
+
+        Raises:
+            HostReadDuringCapture: launches are being captured.
+        """
+        if self.recording is not None:
+            raise HostReadDuringCapture
+        source = self.dense(node)
+        array: HostArray = np.empty(source.shape, source.element_type.numpy_dtype)
+        if array.size:
+            assert source.memory is not None
+            self.launcher.download(source.memory, array)
+        return array
+
+    def ready(self, node: Node) -> Node:
+        """An expression that a kernel can compute as it loads: what other kernels make of it is there."""
+        node = resolved(node)
+        for each in _deferred_leaves(node):
+            self.materialise(each)
+        return resolved(node)
+
+    def materialise(self, node: Node) -> Strided:
+        """The value in memory, with any strides; computed now unless it was before."""
+        node = resolved(node)
+        if isinstance(node, Strided) and node.memory is not None:
+            return node
+        output = self.new(node.shape, node.element_type)
+        self.write(node, output)
+        if isinstance(node, (Apply, Deferred)):
+            node.computed = output
+        return output
+
+    def dense(self, node: Node) -> Strided:
+        """The value in memory row by row, from the start of it."""
+        array = self.materialise(node)
+        if array.is_dense:
+            return array
+        output = self.new(array.shape, array.element_type)
+        self.write(array, output)
+        return output
+
+    def copied(self, node: Node) -> Strided:
+        """The value in memory of its own."""
+        output = self.new(node.shape, node.element_type)
+        self.write(node, output)
+        return output
+
+    def write(self, node: Node, target: Strided) -> None:
+        """Compute a value into memory of its shape and type."""
+        node = resolved(node)
+        deferred = _deferred_leaves(node)
+        if deferred and target.is_dense and self._produced(node, deferred, target):
+            return
+        node = self.ready(node)
+        extra = [each for each in _kept(node) if each.shape == target.shape]
+        kept = [(each, self.new(each.shape, each.element_type)) for each in extra[:MOST_EXTRA_OUTPUTS]]
+        launch = elementwise_launch([(node, target), *kept], self.device, self.launcher.dialect)
+        if launch is not None:
+            self.submit(launch)
+        for each, array in kept:
+            each.computed = array
+
+    def _produced(self, node: Node, deferred: list[Deferred], target: Strided) -> bool:
+        """Whether one kernel makes its value, and computes the expression as it writes it."""
+        first = deferred[0]
+        if node is first:
+            first.produce(target, None)
+            return True
+        if len(deferred) > 1 or first.shape != node.shape or _is_alive(first) or _kept(node):
+            return False
+        first.produce(target, node)
+        return True
+
+
+def _is_alive(node: Apply | Deferred) -> bool:
+    return node.owner is not None and node.owner() is not None
+
+
+def _deferred_leaves(root: Node) -> list[Deferred]:
+    return [node for node in _nodes(root) if isinstance(node, Deferred)]
+
+
+def _kept(root: Node) -> list[Apply]:
+    """Parts of an expression that are dear to compute and may be read again: they are written, too."""
+    return [
+        node for node in _nodes(root) if node is not root and isinstance(node, Apply) and node.cost >= DEAR and _is_alive(node)
+    ]
+
+
+def _nodes(root: Node) -> list[Node]:
+    found: dict[int, Node] = {}
+    pending = [root]
+    while pending:
+        node = resolved(pending.pop())
+        if id(node) not in found:
+            found[id(node)] = node
+            if isinstance(node, Apply):
+                pending.extend(node.operands)
+    return list(found.values())
+
+
+def constant_of(array: HostArray, element_type: TensorElementType) -> Constant | None:
+    """A host array of one element, or of the same number everywhere, as a constant."""
+    if array.size != 1:
+        return None
+    return Constant(array.reshape(-1)[0].item(), array.shape, element_type)

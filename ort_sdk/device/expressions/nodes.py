@@ -1,0 +1,177 @@
+"""What an array's elements are: in memory, the same everywhere, an expression of others, or a kernel's that can do more on the way.
+
+Arithmetic on arrays makes expressions; nothing is computed before a kernel needs the elements. So a chain of element-wise
+operators is one kernel, casts of stored types cost nothing, and kernels that read rows compute expressions as they load.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+
+from ort_sdk.api import ExtentError, TensorElementType
+from ort_sdk.device.element_types import STORAGE
+from ort_sdk.device.launches import Memory
+
+from .functions import Function
+
+__all__ = ["Apply", "Constant", "Deferred", "Node", "Strided", "MOST_LEAVES", "MOST_NODES", "dense_strides", "element_count", "item_bytes", "resolved"]
+
+MOST_NODES = 64
+"""Functions of an expression that becomes one kernel; longer ones are computed in parts, or compiling would take seconds."""
+MOST_LEAVES = 14
+"""Arrays that a kernel reads: drivers must take 1024 bytes of arguments, some take no more."""
+
+
+class Node:
+    """A value; never changes but for where it has been computed to."""
+
+    __slots__ = ("__weakref__", "element_type", "shape")
+    shape: tuple[int, ...]
+    element_type: TensorElementType
+
+
+class Strided(Node):
+    """Elements in memory, or, without memory, the numbers ``offset + sum(index * stride)`` themselves.
+
+    Raises:
+        ExtentError: an element is outside the memory.
+    """
+
+    __slots__ = ("memory", "offset", "strides")
+
+    def __init__(
+        self,
+        memory: Memory | None,
+        shape: tuple[int, ...],
+        element_type: TensorElementType,
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.memory, self.shape, self.element_type = memory, shape, element_type
+        self.strides = dense_strides(shape) if strides is None else strides
+        self.offset = offset
+        if memory is not None:
+            _check_extent(self)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is in memory from the start, row by row."""
+        if self.memory is None or self.offset:
+            return False
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Strided:
+        """Other elements of the same memory."""
+        return Strided(self.memory, shape, self.element_type, strides, offset)
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of an array row by row."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _check_extent(array: Strided) -> None:
+    if 0 in array.shape or array.memory is None:
+        return
+    low = high = array.offset
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        reach = (size - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    itemsize = item_bytes(array.element_type)
+    if low < 0 or (high + 1) * itemsize > array.memory.nbytes:
+        raise ExtentError(
+            f"an array of shape {list(array.shape)} with strides {list(array.strides)} from element {array.offset} on takes elements"
+            f" {low} to {high} of {itemsize} bytes, in memory of {array.memory.nbytes} bytes"
+        )
+
+
+_ITEM_BYTES = {
+    element_type: {"8": 1, "16": 2, "32": 4, "64": 8}[name.lstrip("abcdefghijklmnopqrstuvwxyz")]
+    for element_type, name in STORAGE.items()
+}
+
+
+def item_bytes(element_type: TensorElementType) -> int:
+    """Bytes of an element in memory."""
+    return _ITEM_BYTES[element_type]
+
+
+class Constant(Node):
+    """The same number everywhere."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float, shape: tuple[int, ...], element_type: TensorElementType) -> None:
+        self.value, self.shape, self.element_type = value, shape, element_type
+
+
+class Apply(Node):
+    """A function of other values, each of which broadcasts to its shape."""
+
+    __slots__ = ("computed", "cost", "function", "leaves", "operands", "owner", "size")
+
+    def __init__(
+        self, function: Function, operands: tuple[Node, ...], shape: tuple[int, ...], element_type: TensorElementType
+    ) -> None:
+        self.function, self.operands, self.shape, self.element_type = function, operands, shape, element_type
+        self.computed: Strided | None = None
+        """Where it is in memory, once it has been computed."""
+        self.owner: weakref.ref[object] | None = None
+        """The array whose value it is: if it is alive, others may read it again."""
+        self.size, self.leaves, self.cost = 1, 0, function.cost
+        for operand in operands:
+            if isinstance(operand, Apply):
+                self.size += operand.size
+                self.leaves += operand.leaves
+                self.cost += operand.cost
+            else:
+                self.leaves += 1
+
+
+class Deferred(Node):
+    """What a kernel makes that has not run yet, and can compute a function of its elements as it writes them."""
+
+    __slots__ = ("computed", "owner")
+
+    def __init__(self, shape: tuple[int, ...], element_type: TensorElementType) -> None:
+        self.shape, self.element_type = shape, element_type
+        self.computed: Strided | None = None
+        self.owner: weakref.ref[object] | None = None
+
+    def produce(self, output: Strided, epilogue: Node | None) -> None:
+        """Queue the kernel.
+
+        Args:
+            output: dense, of the shape of the value, or of the epilogue's, which is the same.
+            epilogue: expression to be written instead of the value, which is a leaf of it.
+        """
+        raise NotImplementedError
+
+
+def resolved(node: Node) -> Node:
+    """The value in memory, if it has been computed."""
+    if isinstance(node, (Apply, Deferred)) and node.computed is not None:
+        return node.computed
+    return node
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """Elements of an array."""
+    return math.prod(shape)
+
+

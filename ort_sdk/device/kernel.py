@@ -1,0 +1,86 @@
+"""Kernels of a device: an operator of the shared set over the device's arrays, and its launches captured for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import OpKernel, Slot
+
+from .array import DeviceArray
+from .capture import bind_launches
+from .context import DeviceContext, HostReadDuringCapture
+
+__all__ = ["DeviceKernel", "whole"]
+
+
+class DeviceKernel(OpKernel):
+    """A node's kernel.
+
+    Args:
+        compute: the operator over the device's arrays.
+        context: of the device.
+        declared: kernel whose declarations it takes over.
+        host_inputs: inputs that are on the host; -1 for all.
+        host_outputs: whether an output is on the host.
+    """
+
+    binds_moving_slots = True
+
+    def __init__(
+        self,
+        compute: Callable[..., Any],
+        context: DeviceContext,
+        declared: Any,
+        host_inputs: Collection[int] = (),
+        *,
+        host_outputs: bool = False,
+    ) -> None:
+        self.operator, self.context = compute, context
+        self._host_inputs, self.host_outputs = host_inputs, host_outputs
+        self.deterministic = bool(getattr(declared, "deterministic", False))
+        self.shape_inputs = getattr(declared, "shape_inputs", None)
+        self.contents_from_shapes = bool(getattr(declared, "contents_from_shapes", False))
+        self.reads_host = False
+        """Whether a run has read contents on the host: its launches cannot be captured."""
+
+    def takes_host(self, position: int) -> bool:
+        """Whether an input is a host array."""
+        return position in self._host_inputs or -1 in self._host_inputs
+
+    def compute(self, *inputs: Any) -> Any:
+        outputs = self.operator(*inputs)
+        if isinstance(outputs, tuple):
+            return tuple(None if each is None else whole(each) for each in outputs)
+        return whole(outputs)
+
+    def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], None]:
+        host_inputs_move = any(isinstance(slot.array, np.ndarray) and not slot.is_constant for slot in inputs)
+        if not host_inputs_move:
+            try:
+                return bind_launches(self.context, lambda values: [self.operator(*values)], inputs, outputs)
+            except HostReadDuringCapture:
+                self.reads_host = True
+        return self._bind_computed(inputs, outputs)
+
+    def _bind_computed(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], None]:
+        """A call that computes anew in each run: for kernels that read contents on the host."""
+        context = self.context
+
+        def call() -> None:
+            results = self.operator(*[slot.array for slot in inputs])
+            for slot, result in zip(outputs, results if isinstance(results, tuple) else (results,), strict=False):
+                if slot.array is not None and result is not None:
+                    context.write(result.node, slot.array.strided())
+
+        return call
+
+
+def whole(value: Any) -> Any:
+    """An output as the host takes it: dense in memory."""
+    if not isinstance(value, DeviceArray):
+        return value
+    array = value.dense()
+    return value if value.node is array else value.made(array)

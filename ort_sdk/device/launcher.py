@@ -1,0 +1,80 @@
+"""What a device's library does for the device layer: memory, copies, launches. A provider implements ``Launcher``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import dataclass
+
+from .device_class import DeviceClass
+from .dialects import Dialect
+from .launches import Launch, Memory
+
+__all__ = ["BoundLaunches", "Launcher", "MovingMemory"]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingMemory:
+    """Memory that is another in each run of bound launches: that of a feed or a result."""
+
+    placeholder: Memory
+    """What the launches have in its place."""
+    current: Callable[[], Memory]
+    """Gives the memory of this run."""
+
+
+class BoundLaunches(Protocol):
+    """Launches with all that can be set beforehand set, as one call."""
+
+    def __call__(self) -> None:
+        """Queue the launches."""
+
+
+class Launcher(Protocol):
+    """A device's queue, in order. Thread-safe."""
+
+    device_class: DeviceClass
+    dialect: Dialect
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory of at least one byte, with undefined contents; it is freed when nobody refers to it and the queue is done with it.
+
+        Raises:
+            MemoryError: the device has no room; says how many bytes were asked for.
+        """
+
+    def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
+        """A part of memory, which it keeps alive.
+
+        Args:
+            memory: a whole piece that ``allocate`` gave.
+            offset_bytes: a multiple of ``alignment_bytes``.
+            nbytes: size.
+        """
+
+    alignment_bytes: int
+    """Of parts of memory."""
+
+    def upload(self, array: HostArray, memory: Memory) -> None:
+        """Copy a contiguous host array to memory; the array has been read when this returns."""
+
+    def download(self, memory: Memory, array: HostArray) -> None:
+        """Copy memory to a contiguous host array of at most its size, and wait for it."""
+
+    def launch(self, launch: Launch) -> None:
+        """Queue a kernel. Building it may take a while, the first time."""
+
+    def bind(
+        self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]
+    ) -> BoundLaunches:
+        """Make one call of launches.
+
+        Args:
+            launches: in order.
+            places: memory without a handle → where it is.
+            moving: memory without a handle that is another one in each run.
+        """
+
+

@@ -1,0 +1,97 @@
+"""Launches: a kernel, how many groups of how many lanes, and its arguments. They know no vendor."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ort_sdk.api import ExtentError
+from ort_sdk.api.data_classes import dataclass
+
+__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "index32", "index64", "packed_scalar"]
+
+
+class Memory:
+    """A range of a device's memory, or, while launches are captured, one that is given a place when they are bound.
+
+    Args:
+        nbytes: its size.
+        handle: the launcher's own; None for one that has no place yet.
+    """
+
+    __slots__ = ("__weakref__", "handle", "nbytes", "readers")
+
+    def __init__(self, nbytes: int, handle: Any = None) -> None:
+        self.nbytes = nbytes
+        self.handle = handle
+        self.readers: list[Any] = []
+        """Weak references to expressions that read it."""
+
+    def note_reader(self, expression: Any) -> None:
+        """Remember an expression that reads it, so that it is computed before the memory is written again."""
+        if len(self.readers) >= 16:
+            self.readers = [each for each in self.readers if each() is not None]
+        self.readers.append(weakref.ref(expression))
+
+
+class Scalar(NamedTuple):
+    """An argument that is a number."""
+
+    type: str
+    """``i32``, ``i64``, ``f32`` …"""
+    value: float
+
+
+def index32(value: int) -> Scalar:
+    """A 32-bit argument.
+
+    Raises:
+        ExtentError: the number does not fit.
+    """
+    if not -(1 << 31) <= value < 1 << 31:
+        raise ExtentError(f"launching a kernel with a 32-bit argument: {value} does not fit")
+    return Scalar("i32", value)
+
+
+def index64(value: int) -> Scalar:
+    """A 64-bit argument."""
+    return Scalar("i64", value)
+
+
+Argument = Memory | Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A kernel in the device language."""
+
+    name: str
+    """Of the kernel function."""
+    text: str
+    defines: tuple[tuple[str, str | int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel with its arguments."""
+
+    kernel: KernelSource
+    groups: tuple[int, ...]
+    """Work-groups along one to three dimensions; more than 65,535 along the first one only, as on CUDA."""
+    lanes: tuple[int, ...]
+    """Lanes of a work-group along as many dimensions."""
+    arguments: tuple[Argument, ...]
+    writes: tuple[int, ...]
+    """Positions of the arguments that are written."""
+    reports: bool = False
+    """Whether the last parameter is the status word, which the launcher passes: the kernel reports contents it cannot take there."""
+
+
+_NUMPY = {"i32": np.int32, "i64": np.int64, "u32": np.uint32, "u64": np.uint64, "f32": np.float32, "f64": np.float64}
+
+
+def packed_scalar(scalar: Scalar) -> Any:
+    """The number as NumPy's scalar of its type."""
+    return _NUMPY[scalar.type](scalar.value)

@@ -1,0 +1,207 @@
+"""The standard's reductions, searches and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import InvalidArgument, TensorElementType
+from ort_sdk.device import arithmetic, indexing
+from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.element_types import COMPUTE, STORAGE, is_floating
+from ort_sdk.device.expressions.nodes import Constant, element_count
+from ort_sdk.device.expressions.reduction import reduction_launch
+from ort_sdk.device.launches import KernelSource, Launch, index64
+
+__all__ = ["REDUCTIONS"]
+
+_Axes = int | Sequence[int] | None
+_BOOL, _INT64 = TensorElementType.BOOL, TensorElementType.INT64
+
+
+def _axes(axis: _Axes, rank: int) -> list[int]:
+    if axis is None:
+        return list(range(rank))
+    given = [axis] if isinstance(axis, int) else list(axis)
+    if any(not -rank <= each < rank for each in given):
+        raise InvalidArgument(f"reducing axes {given} of an array of {rank} axes")
+    return sorted({each % rank for each in given})
+
+
+def _reduced(
+    name: str,
+    x: DeviceArray,
+    axis: _Axes,
+    keepdims: bool,
+    element_type: TensorElementType,
+    start: float | None,
+    accumulator: str | None = None,
+) -> DeviceArray:
+    context, axes = x.context, _axes(axis, x.ndim)
+    kept = tuple(size for own, size in enumerate(x.shape) if own not in axes)
+    whole = tuple(1 if own in axes else size for own, size in enumerate(x.shape))
+    if x.size == 0 or not axes:
+        return x.made(_of_nothing(x, axes, whole if keepdims else kept, element_type, start))
+    output = context.new(kept, element_type)
+    node = context.ready(x.node)
+    launch = reduction_launch(name, node, axes, output, context.device, context.launcher.dialect, accumulator=accumulator)
+    context.submit(launch)
+    return x.made(output if not keepdims else indexing.reshaped(context, output, whole))
+
+
+def _of_nothing(
+    x: DeviceArray, axes: Sequence[int], shape: tuple[int, ...], element_type: TensorElementType, start: float | None
+) -> Any:
+    if not axes:
+        return arithmetic.cast_node(x.context, x.node, element_type)
+    if start is None and 0 not in shape:
+        raise InvalidArgument(f"reducing axes {list(axes)} of shape {list(x.shape)}: the largest or smallest of no elements")
+    return Constant(start or 0, shape, element_type)
+
+
+def _sum_type(x: DeviceArray, dtype: Any) -> TensorElementType:
+    if dtype is not None:
+        return TensorElementType.from_numpy_dtype(np.dtype(dtype))
+    if is_floating(x.element_type):
+        return x.element_type
+    return TensorElementType.UINT64 if x.element_type.name.startswith("UINT") else _INT64
+
+
+def sum_(x: DeviceArray, /, *, axis: _Axes = None, dtype: Any = None, keepdims: bool = False) -> DeviceArray:
+    """Sums; of integers in 64 bits."""
+    target = _sum_type(x, dtype)
+    return _reduced("sum", arithmetic.cast(x, target), axis, keepdims, target, 0)
+
+
+def prod(x: DeviceArray, /, *, axis: _Axes = None, dtype: Any = None, keepdims: bool = False) -> DeviceArray:
+    """Products; of integers in 64 bits."""
+    target = _sum_type(x, dtype)
+    return _reduced("prod", arithmetic.cast(x, target), axis, keepdims, target, 1)
+
+
+def max_(x: DeviceArray, /, *, axis: _Axes = None, keepdims: bool = False) -> DeviceArray:
+    """The largest elements; NaN if there is one."""
+    return _reduced("max", x, axis, keepdims, x.element_type, None)
+
+
+def min_(x: DeviceArray, /, *, axis: _Axes = None, keepdims: bool = False) -> DeviceArray:
+    """The smallest elements; NaN if there is one."""
+    return _reduced("min", x, axis, keepdims, x.element_type, None)
+
+
+def any_(x: DeviceArray, /, *, axis: _Axes = None, keepdims: bool = False) -> DeviceArray:
+    """Whether one is true."""
+    return _reduced("any", arithmetic.cast(x, _BOOL), axis, keepdims, _BOOL, 0)
+
+
+def all_(x: DeviceArray, /, *, axis: _Axes = None, keepdims: bool = False) -> DeviceArray:
+    """Whether all are true."""
+    return _reduced("all", arithmetic.cast(x, _BOOL), axis, keepdims, _BOOL, 1)
+
+
+def mean(x: DeviceArray, /, *, axis: _Axes = None, keepdims: bool = False) -> DeviceArray:
+    """Averages; NaN of nothing."""
+    count = element_count([x.shape[own] for own in _axes(axis, x.ndim)])
+    return sum_(x, axis=axis, keepdims=keepdims) / x.made(Constant(float(count), (), x.element_type))
+
+
+def var(x: DeviceArray, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False) -> DeviceArray:
+    """Variances, about the average."""
+    count = element_count([x.shape[own] for own in _axes(axis, x.ndim)])
+    distance = x - mean(x, axis=axis, keepdims=True)
+    return sum_(distance * distance, axis=axis, keepdims=keepdims) / max(count - correction, 0.0)
+
+
+def std(x: DeviceArray, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False) -> DeviceArray:
+    """Square roots of variances."""
+    return arithmetic.unary("sqrt", var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def _found(name: str, x: DeviceArray, axis: int | None, keepdims: bool) -> DeviceArray:
+    if axis is None:
+        flat = x.made(indexing.reshaped(x.context, x.node, (-1,)))
+        found = _found(name, flat, 0, False)
+        return found.made(indexing.reshaped(x.context, found.node, (1,) * x.ndim)) if keepdims else found
+    return _reduced(name, x, axis, keepdims, _INT64, None)
+
+
+def argmax(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
+    """Positions of the largest elements; the first of equal ones."""
+    return _found("argmax", x, axis, keepdims)
+
+
+def argmin(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
+    """Positions of the smallest elements; the first of equal ones."""
+    return _found("argmin", x, axis, keepdims)
+
+
+_RUNNING = """
+/* running sums or products along the axis in the middle of (outer, count, inner) */
+KERNEL WORKGROUP(LANES, 1, 1) void running(GLOBAL(const T) x, GLOBAL(T) y, i64 total, i64 count, i64 inner) {
+  i64 e = (i64)GROUP(0) * LANES + LANE(0);
+  if (e < total) {
+    i64 position = e / inner * count * inner + e % inner;
+    T a = START;
+    for (i64 c = 0; c < count; c++, position += inner) { a = (T)(a OPERATOR x[position]); y[position] = a; }
+  }
+}
+"""
+
+
+def _running(name: str, x: DeviceArray, axis: int | None, dtype: Any, include_initial: bool) -> DeviceArray:
+    if axis is None and x.ndim != 1:
+        raise InvalidArgument(f"running {name} of an array of shape {list(x.shape)}: name an axis")
+    context, place = x.context, (0 if axis is None else axis) % x.ndim
+    element_type = _sum_type(x, dtype)
+    source = context.dense(arithmetic.cast_node(context, x.node, element_type))
+    output = context.new(x.shape, element_type)
+    count, inner = x.shape[place], element_count(x.shape[place + 1 :])
+    if x.size:
+        total, lanes = x.size // count, context.device.lanes
+        operation = (("START", 0), ("OPERATOR", "+")) if name == "sum" else (("START", 1), ("OPERATOR", "*"))
+        storage = STORAGE[element_type] if STORAGE[element_type] == COMPUTE[element_type] else COMPUTE[element_type]
+        kernel = KernelSource("running", _RUNNING, (("LANES", lanes), ("T", storage), *operation))
+        arguments = (source.memory, output.memory, index64(total), index64(count), index64(inner))
+        assert source.memory is not None and output.memory is not None
+        context.submit(Launch(kernel, (-(-total // lanes),), (lanes,), arguments, (1,)))  # type: ignore[arg-type]
+    result = x.made(output)
+    if not include_initial:
+        return result
+    from .movement import concat
+
+    shape = (*x.shape[:place], 1, *x.shape[place + 1 :])
+    return concat([x.made(Constant(0 if name == "sum" else 1, shape, element_type)), result], axis=place)
+
+
+def cumulative_sum(
+    x: DeviceArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> DeviceArray:
+    """Running sums."""
+    return _running("sum", x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: DeviceArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> DeviceArray:
+    """Running products."""
+    return _running("prod", x, axis, dtype, include_initial)
+
+
+REDUCTIONS = {
+    "sum": sum_,
+    "prod": prod,
+    "max": max_,
+    "min": min_,
+    "any": any_,
+    "all": all_,
+    "mean": mean,
+    "var": var,
+    "std": std,
+    "argmax": argmax,
+    "argmin": argmin,
+    "cumulative_sum": cumulative_sum,
+    "cumulative_prod": cumulative_prod,
+}
+"""Name in the standard → function."""

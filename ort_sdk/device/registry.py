@@ -1,0 +1,54 @@
+"""A registry of kernels for a device: the shared operators over its arrays, each bound by capturing what it launches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
+from ort_sdk.opset import add_opset
+
+from .context import DeviceContext
+from .kernel import DeviceKernel
+from .namespace.device_namespace import DeviceNamespace
+
+__all__ = ["device_registry"]
+
+
+def device_registry(provider_name: str, context: DeviceContext, *, exclude: Collection[str] = ()) -> KernelRegistry:
+    """The operator set on a device.
+
+    Args:
+        provider_name: of the execution provider.
+        context: of the device.
+        exclude: op types that are left to other providers.
+    """
+    registry = KernelRegistry(provider_name)
+    namespace = DeviceNamespace(context)
+    wrapped = _Wrapping(registry, context)
+    add_opset(wrapped, namespace, exclude=exclude)  # type: ignore[arg-type]
+    return registry
+
+
+class _Wrapping:
+    """Takes the operator set's sources and hands them on with kernels that can be captured."""
+
+    def __init__(self, registry: KernelRegistry, context: DeviceContext) -> None:
+        self._registry, self._context = registry, context
+
+    def add_source(self, source: Any, operators: Any) -> None:
+        def captured(domain: str, op_type: str) -> list[KernelCreateInfo]:
+            return [KernelCreateInfo(row.kernel_def, self._factory(row)) for row in source(domain, op_type)]
+
+        self._registry.add_source(captured, operators)
+
+    def _factory(self, row: KernelCreateInfo) -> Any:
+        host_inputs = frozenset(row.kernel_def.input_memory_types)
+        host_outputs = bool(row.kernel_def.output_memory_types)
+
+        def factory(info: KernelInfo) -> Any:
+            kernel = row.create(info)
+            compute = getattr(kernel, "compute", kernel)
+            return DeviceKernel(compute, self._context, kernel, host_inputs, host_outputs=host_outputs)
+
+        return factory

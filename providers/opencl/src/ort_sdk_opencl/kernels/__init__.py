@@ -1,1 +1,0 @@
-"""Kernels: each Python module has its OpenCL C beside it."""
