@@ -17,7 +17,21 @@ from .expressions.nodes import MOST_LEAVES, MOST_NODES, Apply, Constant, Node, S
 if TYPE_CHECKING:
     from .array import DeviceArray
 
-__all__ = ["applied", "binary", "bitwise", "broadcast_shape", "cast", "compare", "invert", "node_of", "power", "predicate", "select", "unary", "cast_node"]
+__all__ = [
+    "applied",
+    "binary",
+    "bitwise",
+    "broadcast_shape",
+    "cast",
+    "compare",
+    "invert",
+    "node_of",
+    "power",
+    "predicate",
+    "select",
+    "unary",
+    "cast_node",
+]
 
 _BOOL = TensorElementType.BOOL
 
@@ -66,7 +80,9 @@ def node_of(value: Any, other: DeviceArray | None) -> Node:
         array = np.asarray(value)
         if array.size == 1 and array.ndim == 0:
             return Constant(array.item(), (), TensorElementType.from_numpy_dtype(array.dtype))
-        raise InvalidArgument(f"computing with a host array of shape {list(array.shape)}: bring it to the device first (from_host)")
+        raise InvalidArgument(
+            f"computing with a host array of shape {list(array.shape)}: bring it to the device first (from_host)"
+        )
     if isinstance(value, bool):
         return Constant(value, (), _BOOL)
     if isinstance(value, int | float):

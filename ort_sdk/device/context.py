@@ -58,6 +58,11 @@ class DeviceContext:
         """What this thread captures to; None while it launches."""
         return getattr(self._thread, "recording", None)
 
+    @property
+    def host_reads(self) -> int:
+        """How often kernels that ran on this thread have read contents on the host."""
+        return getattr(self._thread, "host_reads", 0)
+
     @contextlib.contextmanager
     def capture(self) -> Iterator[Recording]:
         """Record this thread's launches instead of queueing them."""
@@ -103,7 +108,8 @@ class DeviceContext:
             HostReadDuringCapture: launches are being captured.
         """
         if self.recording is not None:
-            raise HostReadDuringCapture
+            raise HostReadDuringCapture("a kernel reads contents on the host while its launches are captured")
+        self._thread.host_reads = self.host_reads + 1
         source = self.dense(node)
         array: HostArray = np.empty(source.shape, source.element_type.numpy_dtype)
         if array.size:

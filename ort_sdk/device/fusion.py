@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 
-
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot, StepFusion
 
 from .capture import bind_launches
@@ -121,5 +120,3 @@ def _last_reads(steps: Sequence[FusibleStep], kept: set[int]) -> Mapping[int, li
         if number and number not in kept:
             found.setdefault(position, []).append(number)
     return found
-
-

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from ort_sdk.api import OpKernel, Slot
 
 from .array import DeviceArray
@@ -51,14 +49,16 @@ class DeviceKernel(OpKernel):
         return position in self._host_inputs or -1 in self._host_inputs
 
     def compute(self, *inputs: Any) -> Any:
+        earlier = self.context.host_reads
         outputs = self.operator(*inputs)
+        self.reads_host = self.reads_host or self.context.host_reads != earlier
         if isinstance(outputs, tuple):
             return tuple(None if each is None else whole(each) for each in outputs)
         return whole(outputs)
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], None]:
-        host_inputs_move = any(isinstance(slot.array, np.ndarray) and not slot.is_constant for slot in inputs)
-        if not host_inputs_move:
+        host_inputs_move = any(self.takes_host(position) and not slot.is_constant for position, slot in enumerate(inputs))
+        if not host_inputs_move and not self.reads_host:
             try:
                 return bind_launches(self.context, lambda values: [self.operator(*values)], inputs, outputs)
             except HostReadDuringCapture:

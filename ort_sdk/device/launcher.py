@@ -66,9 +66,7 @@ class Launcher(Protocol):
     def launch(self, launch: Launch) -> None:
         """Queue a kernel. Building it may take a while, the first time."""
 
-    def bind(
-        self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]
-    ) -> BoundLaunches:
+    def bind(self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]) -> BoundLaunches:
         """Make one call of launches.
 
         Args:
@@ -76,5 +74,3 @@ class Launcher(Protocol):
             places: memory without a handle → where it is.
             moving: memory without a handle that is another one in each run.
         """
-
-

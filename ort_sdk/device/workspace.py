@@ -30,9 +30,7 @@ def lay_out_workspace(
     if not total:
         return {}
     block = context.workspace(total)
-    return {
-        memory: context.launcher.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)
-    }
+    return {memory: context.launcher.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)}
 
 
 def _lay_out(buffers: Sequence[tuple[int, int, int]], alignment: int) -> tuple[list[int], int]:

@@ -136,7 +136,9 @@ class _Kernel:
         lines, names = self._writer.lines(indices, vector=vector)
         for root, output, (memory, offset, steps) in zip(self._roots, self._outputs, self._targets, strict=True):
             value = names[id(resolved(_stored_value(root)))]
-            terms = [name if step == "1" else f"{name} * {step}" for name, step in zip(indices, steps, strict=True) if step != "0"]
+            terms = [
+                name if step == "1" else f"{name} * {step}" for name, step in zip(indices, steps, strict=True) if step != "0"
+            ]
             position = " + ".join(([] if offset == "0" else [offset]) + terms) or "0"
             if vector and steps[-1] != "1":
                 lines += _scattered(memory, position, steps[-1], value, output)

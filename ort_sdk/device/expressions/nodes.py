@@ -16,7 +16,19 @@ from ort_sdk.device.launches import Memory
 
 from .functions import Function
 
-__all__ = ["Apply", "Constant", "Deferred", "Node", "Strided", "MOST_LEAVES", "MOST_NODES", "dense_strides", "element_count", "item_bytes", "resolved"]
+__all__ = [
+    "Apply",
+    "Constant",
+    "Deferred",
+    "Node",
+    "Strided",
+    "MOST_LEAVES",
+    "MOST_NODES",
+    "dense_strides",
+    "element_count",
+    "item_bytes",
+    "resolved",
+]
 
 MOST_NODES = 64
 """Functions of an expression that becomes one kernel; longer ones are computed in parts, or compiling would take seconds."""
@@ -67,6 +79,17 @@ class Strided(Node):
                     return False
                 expected *= size
         return True
+
+    @property
+    def held(self) -> Memory:
+        """The memory of elements that are in some.
+
+        Raises:
+            TypeError: they are numbers without memory.
+        """
+        if self.memory is None:
+            raise TypeError("counted numbers have no memory: materialise them first")
+        return self.memory
 
     def view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Strided:
         """Other elements of the same memory."""
@@ -173,5 +196,3 @@ def resolved(node: Node) -> Node:
 def element_count(shape: Sequence[int]) -> int:
     """Elements of an array."""
     return math.prod(shape)
-
-

@@ -113,9 +113,7 @@ class Creation:
         """Numbers at equal distances."""
         return self.asarray(np.linspace(start, stop, num, endpoint=endpoint).astype(np.dtype(dtype or np.float32)))
 
-    def eye(
-        self, n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
-    ) -> DeviceArray:
+    def eye(self, n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> DeviceArray:
         """Ones on a diagonal."""
         columns = n_rows if n_cols is None else n_cols
         row = self._array(Strided(None, (n_rows, 1), _INT64, (1, 0), k))

@@ -105,9 +105,7 @@ class DeviceNamespace(ArrayNamespace):
     def gather(self, array: DeviceArray, indices: DeviceArray, axis: int) -> DeviceArray:
         return gathering.gather(array, indices, axis)
 
-    def scatter(
-        self, array: DeviceArray, positions: DeviceArray, updates: DeviceArray, reduction: str = "none"
-    ) -> DeviceArray:
+    def scatter(self, array: DeviceArray, positions: DeviceArray, updates: DeviceArray, reduction: str = "none") -> DeviceArray:
         return gathering.scatter(array, positions, updates, reduction)
 
     def scatter_flat(self, size: int, indices: DeviceArray, values: DeviceArray) -> DeviceArray:

@@ -139,7 +139,9 @@ def scatter(array: DeviceArray, positions: DeviceArray, updates: DeviceArray, re
     if not count:
         return array.made(output)
     places = context.dense(arithmetic.cast_node(context, positions.node, _INT64))
-    values = context.dense(arithmetic.cast_node(context, indexing.broadcast(context, updates.node, (count, *array.shape[1:])), array.element_type))
+    values = context.dense(
+        arithmetic.cast_node(context, indexing.broadcast(context, updates.node, (count, *array.shape[1:])), array.element_type)
+    )
     storage = STORAGE[array.element_type]
     is_half = array.element_type in HALF_TYPES
     defines = {

@@ -157,9 +157,7 @@ def roll(x: DeviceArray, /, shift: int, *, axis: int) -> DeviceArray:
     return concat([x[(*lead, slice(size - shift % size, None))], x[(*lead, slice(None, size - shift % size))]], axis=place)
 
 
-def sliding_windows(
-    x: DeviceArray, kernel: Sequence[int], steps: Sequence[int], dilations: Sequence[int]
-) -> DeviceArray:
+def sliding_windows(x: DeviceArray, kernel: Sequence[int], steps: Sequence[int], dilations: Sequence[int]) -> DeviceArray:
     """All windows over the trailing axes of (N, C, *spatial), as (N, C, *kernel, *output)."""
 
     def view(array: Strided) -> Strided:

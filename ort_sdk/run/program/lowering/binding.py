@@ -153,8 +153,6 @@ def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -
         is_constant = index in specialisation.constants
         value = specialisation.values[index]
         shape = getattr(value, "shape", None)
-        slot = ValueSlot(
-            constant, is_fixed=is_constant, is_constant=is_constant, shape=shape, element_type=_element_type(value)
-        )
+        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant, shape=shape, element_type=_element_type(value))
         bound.slots[index] = slot
     return slot

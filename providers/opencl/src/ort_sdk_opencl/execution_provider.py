@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion, TensorElementType
-from ort_sdk.device import CapturedCall, fuse_neighbours
+from ort_sdk.device import CapturedCall, DeviceArray, fuse_neighbours
 
 from .device import device_context
 from .launcher import joined
@@ -30,7 +30,8 @@ class OpenClExecutionProvider(ExecutionProvider):
             self.context.launcher.finish()
 
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
-        return array.element_type, array.shape
+        # outputs on the host are NumPy's
+        return (array.element_type, array.shape) if isinstance(array, DeviceArray) else super().describe(array)
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         return fuse_neighbours(program, self.context)

@@ -53,7 +53,9 @@ class OpenClExternalDataLoader:
             return
         queue = self._launcher.queue
         flags = cl.map_flags.WRITE_INVALIDATE_REGION
-        mapped, _ = cl.enqueue_map_buffer(queue, tensor.dense().memory.handle, flags, 0, (info.length,), np.uint8, is_blocking=True)
+        mapped, _ = cl.enqueue_map_buffer(
+            queue, tensor.dense().memory.handle, flags, 0, (info.length,), np.uint8, is_blocking=True
+        )
         try:
             np.copyto(mapped, content[info.offset : info.offset + info.length])
         finally:

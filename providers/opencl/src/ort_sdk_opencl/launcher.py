@@ -34,7 +34,9 @@ class OpenClLauncher:
         self._lock = threading.RLock()
         self._programs: dict[KernelSource, Any] = {}
         self._kernels: dict[KernelSource, Any] = {}
-        self._status = cl.Buffer(self.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(1, np.uint32))
+        self._status = cl.Buffer(
+            self.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(1, np.uint32)
+        )
         self.may_report = False
         """Whether a kernel was queued, since the status word was read, that may have set it."""
 
@@ -64,9 +66,7 @@ class OpenClLauncher:
             kernel.set_args(*self._arguments(launch, {}))
             cl.enqueue_nd_range_kernel(self.queue, kernel, _global_size(launch), launch.lanes)
 
-    def bind(
-        self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]
-    ) -> OpenClCall:
+    def bind(self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]) -> OpenClCall:
         rows, changes = [], []
         by_placeholder = {id(each.placeholder): each.current for each in moving}
         with self._lock:
