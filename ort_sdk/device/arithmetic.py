@@ -23,6 +23,7 @@ __all__ = [
     "bitwise",
     "broadcast_shape",
     "cast",
+    "cast_node",
     "compare",
     "invert",
     "node_of",
@@ -30,7 +31,6 @@ __all__ = [
     "predicate",
     "select",
     "unary",
-    "cast_node",
 ]
 
 _BOOL = TensorElementType.BOOL
@@ -86,7 +86,8 @@ def node_of(value: Any, other: DeviceArray | None) -> Node:
     if isinstance(value, bool):
         return Constant(value, (), _BOOL)
     if isinstance(value, int | float):
-        assert other is not None
+        if other is None:
+            raise TypeError("a number alone has no element type")
         own = other.element_type
         if isinstance(value, float) and not is_floating(own):
             own = TensorElementType.FLOAT if own is not TensorElementType.DOUBLE else own

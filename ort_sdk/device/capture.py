@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ort_sdk.api import Slot
+from ort_sdk.api import ExtentError, Slot
 from ort_sdk.api.data_classes import dataclass, field
 
 from .array import DeviceArray
 from .context import DeviceContext, Recording
-from .expressions.nodes import Strided
+from .expressions.nodes import Strided, element_count, item_bytes
 from .launcher import BoundLaunches, MovingMemory
 from .launches import Memory
 from .workspace import lay_out_workspace
@@ -56,28 +56,20 @@ def bind_launches(context: DeviceContext, trace: Trace, inputs: Sequence[Slot], 
 
 def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> Any:
     array = slot.array
-    if slot.is_fixed or not (array is None and slot.shape is not None or isinstance(array, DeviceArray)):
+    element_type, shape = slot.element_type, slot.shape
+    is_moving = not slot.is_fixed and (array is None or isinstance(array, DeviceArray))
+    if not is_moving or shape is None or element_type is None:
         return array
-    element_type = slot.element_type
-    shape = slot.shape
-    assert shape is not None
-    memory = Memory(max(1, _nbytes(shape, element_type)))
+    memory = Memory(max(1, element_count(shape) * item_bytes(element_type)))
     moving.append(MovingMemory(memory, lambda: _memory_of(slot, memory.nbytes)))
     return DeviceArray(context, Strided(memory, shape, element_type))
 
 
-def _nbytes(shape: Sequence[int], element_type: Any) -> int:
-    from .expressions.nodes import element_count, item_bytes
-
-    return element_count(shape) * item_bytes(element_type)
-
-
 def _memory_of(slot: Slot, nbytes: int) -> Memory:
     """The memory of a slot's array in this run."""
-    array = slot.array.dense()
-    memory: Memory = array.memory
+    memory: Memory = slot.array.dense().held
     if memory.nbytes < nbytes:
-        raise AssertionError(f"a slot's array has {memory.nbytes} bytes, and the launches were bound for {nbytes}")
+        raise ExtentError(f"running bound launches on an array of {memory.nbytes} bytes: they were bound for {nbytes}")
     return memory
 
 
@@ -94,16 +86,14 @@ def _placed_outputs(
         if result is None or not (slot.array is not None or slot.shape is not None):
             continue
         array = context.dense(result.node)
-        memory = array.memory
-        assert memory is not None
+        memory = array.held
         is_free = id(memory) in recording.memories and memory not in places and not any(m.placeholder is memory for m in moving)
         if not is_free or memory.nbytes != max(1, result.nbytes):
             copy = context.new(array.shape, array.element_type)
             context.write(array, copy)
-            memory = copy.memory
-            assert memory is not None
+            memory = copy.held
         if slot.is_fixed:
-            places[memory] = slot.array.dense().memory
+            places[memory] = slot.array.dense().held
         else:
             moving.append(MovingMemory(memory, _current(slot, memory.nbytes)))
     return places

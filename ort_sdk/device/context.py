@@ -113,8 +113,7 @@ class DeviceContext:
         source = self.dense(node)
         array: HostArray = np.empty(source.shape, source.element_type.numpy_dtype)
         if array.size:
-            assert source.memory is not None
-            self.launcher.download(source.memory, array)
+            self.launcher.download(source.held, array)
         return array
 
     def ready(self, node: Node) -> Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot, StepFusion
 
 from .capture import bind_launches
@@ -111,10 +110,7 @@ class FusedTrace:
 
 
 def _last_reads(steps: Sequence[FusibleStep], kept: set[int]) -> Mapping[int, list[int]]:
-    last: dict[int, int] = {}
-    for position, step in enumerate(steps):
-        for number in (*step.inputs, *step.outputs):
-            last[number] = position
+    last = {number: position for position, step in enumerate(steps) for number in (*step.inputs, *step.outputs)}
     found: dict[int, list[int]] = {}
     for number, position in last.items():
         if number and number not in kept:

@@ -13,7 +13,7 @@ from .arithmetic import applied, cast_node, node_of
 from .context import DeviceContext
 from .expressions import views
 from .expressions.functions import DEAR
-from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
+from .expressions.nodes import Apply, Constant, Node, Strided, resolved
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -35,16 +35,17 @@ def viewed(context: DeviceContext, node: Node, view: View) -> Node:
             return applied(context, node.function.name, tuple(part for part in parts if part is not None), node.element_type)
     array = node if isinstance(node, Strided) else context.materialise(node)
     found = view(array)
+    return _sure(view(context.dense(array))) if found is None else found
+
+
+def _sure(found: Strided | None) -> Strided:
     if found is None:
-        found = view(context.dense(array))
-        assert found is not None
+        raise TypeError("a view of a dense array is none")
     return found
 
 
 def _shape_behind(node: Node, view: View) -> tuple[int, ...]:
-    found = view(Strided(None, node.shape, node.element_type))
-    assert found is not None
-    return found.shape
+    return _sure(view(Strided(None, node.shape, node.element_type))).shape
 
 
 def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
@@ -54,9 +55,8 @@ def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
         return Constant(node.value, _shape_behind(Constant(node.value, shape, node.element_type), view), node.element_type)
     if isinstance(node, Strided):
         return view(views.broadcast(node, shape))
-    if isinstance(node, Deferred):
+    if not isinstance(node, Apply):
         return None
-    assert isinstance(node, Apply)
     parts = [_part(each, shape, view) for each in node.operands]
     if any(part is None for part in parts):
         return None
@@ -135,10 +135,12 @@ def _indexed(array: Strided, keys: Sequence[Any]) -> Strided:
             if not -size <= index < size:
                 raise InvalidArgument(f"index {index} is out of bounds for axis {axis} of shape {list(array.shape)}")
             array = views.sliced(array, axis, index % size, 1, 1)
-            shape, strides = list(array.shape), list(array.strides)
-            del shape[axis], strides[axis]
-            array = array.view(tuple(shape), tuple(strides), array.offset)
+            array = array.view(_without(array.shape, axis), _without(array.strides, axis), array.offset)
     return array
+
+
+def _without(values: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*values[:axis], *values[axis + 1 :])
 
 
 def _taken(context: DeviceContext, node: Node, keys: list[Any], arrays: list[int]) -> Node:
@@ -154,24 +156,17 @@ def _taken(context: DeviceContext, node: Node, keys: list[Any], arrays: list[int
 def set_item(array: DeviceArray, key: Any, value: Any) -> None:
     """Write to a part of an array. Expressions that read it are computed first."""
     context = array.context
-    node = resolved(array.node)
-    if not isinstance(node, Strided) or node.memory is None:
-        array.node = node = context.materialise(node)
-    assert isinstance(node, Strided) and node.memory is not None
+    array.node = node = context.materialise(array.node)
     target = _indexed(node, _whole_key(key, len(node.shape)))
     source = cast_node(context, node_of(value, array), array.element_type)
     source = broadcast(context, _without_leading_ones(context, source, len(target.shape)), target.shape)
-    for reader in node.memory.readers:
+    for reader in node.held.readers:
         expression = reader()
-        if expression is not None and expression is not source and not _is_part(expression, source):
+        # one that no array holds is a part of others, or of the source
+        if isinstance(expression, Apply) and expression is not source and expression.owner is not None and expression.owner():
             context.materialise(expression)
-    node.memory.readers.clear()
+    node.held.readers.clear()
     context.write(source, target)
-
-
-def _is_part(expression: Node, root: Node) -> bool:
-    """Whether an expression is only read by another, which is computed into the memory right now, element by element."""
-    return expression.owner is None or expression.owner() is None if isinstance(expression, Apply) else False
 
 
 def _without_leading_ones(context: DeviceContext, node: Node, rank: int) -> Node:

@@ -86,10 +86,18 @@ class Launch:
     writes: tuple[int, ...]
     """Positions of the arguments that are written."""
     reports: bool = False
-    """Whether the last parameter is the status word, which the launcher passes: the kernel reports contents it cannot take there."""
+    """Whether the last parameter is the status word, which the launcher passes: there the kernel reports contents that it cannot
+    take."""
 
 
-_NUMPY = {"i32": np.int32, "i64": np.int64, "u32": np.uint32, "u64": np.uint64, "f32": np.float32, "f64": np.float64}
+_NUMPY: dict[str, Any] = {
+    "i32": np.int32,
+    "i64": np.int64,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 
 
 def packed_scalar(scalar: Scalar) -> Any:

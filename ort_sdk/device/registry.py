@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
@@ -48,7 +48,7 @@ class _Wrapping:
 
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
-            compute = getattr(kernel, "compute", kernel)
+            compute: Callable[..., Any] = getattr(kernel, "compute", kernel)
             return DeviceKernel(compute, self._context, kernel, host_inputs, host_outputs=host_outputs)
 
         return factory

@@ -1,4 +1,4 @@
-"""Workspace of captured launches: memory between them, laid out by lifetime in one block that all bound calls of a device share."""
+"""Workspace of captured launches: memory between them, laid out by lifetime in one block that bound calls of a device share."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ def lay_out_workspace(
                 lifetimes.setdefault(id(argument), [position, position])[1] = position
     memories = [recording.memories[key] for key in lifetimes]
     alignment = context.launcher.alignment_bytes
-    offsets, total = _lay_out([(each.nbytes, *lifetimes[id(each)]) for each in memories], alignment)
+    offsets, total = _lay_out([_lifetime(each, lifetimes) for each in memories], alignment)
     if not total:
         return {}
     block = context.workspace(total)
     return {memory: context.launcher.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)}
+
+
+def _lifetime(memory: Memory, lifetimes: Mapping[int, Sequence[int]]) -> tuple[int, int, int]:
+    first, last = lifetimes[id(memory)]
+    return memory.nbytes, first, last
 
 
 def _lay_out(buffers: Sequence[tuple[int, int, int]], alignment: int) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ort_sdk.device.device_class import DeviceClass
 from ort_sdk.device.dialects import Dialect
-from ort_sdk.device.launches import KernelSource, Launch, Memory
+from ort_sdk.device.launches import KernelSource, Launch
 
 from .index_space import broadcast_strides, merged_axes
 from .nodes import Apply, Node, Strided, element_count, resolved
@@ -90,8 +90,7 @@ class _Kernel:
         self._roots, self._outputs = roots, outputs
         self._targets = []
         for output, own in zip(outputs, strides, strict=True):
-            assert isinstance(output.memory, Memory)
-            memory = parameters.memory(output.memory, output.element_type, written=True)
+            memory = parameters.memory(output.held, output.element_type, written=True)
             self._targets.append((memory, parameters.index(output.offset), [parameters.index(step) for step in own]))
 
     def launch(self) -> Launch:

@@ -14,8 +14,8 @@ CHEAP, DEAR = 1, 8
 class Function:
     """An element-wise function.
 
-    Its text has the operands as ``{0}``, ``{1}`` …, the type of the first one's variable as ``{T}``. Texts with vectors use operators,
-    functions that take vectors in OpenCL C, and ``SELECT``.
+    Its text has the operands as ``{0}``, ``{1}`` …, and the type of the first one's variable as ``{T}``. Texts that take vectors
+    use operators, functions that take vectors in OpenCL C, and ``SELECT``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What an array's elements are: in memory, the same everywhere, an expression of others, or a kernel's that can do more on the way.
+"""What an array's elements are: in memory, the same everywhere, an expression of others, or what a kernel is going to make.
 
 Arithmetic on arrays makes expressions; nothing is computed before a kernel needs the elements. So a chain of element-wise
 operators is one kernel, casts of stored types cost nothing, and kernels that read rows compute expressions as they load.
@@ -17,13 +17,13 @@ from ort_sdk.device.launches import Memory
 from .functions import Function
 
 __all__ = [
+    "MOST_LEAVES",
+    "MOST_NODES",
     "Apply",
     "Constant",
     "Deferred",
     "Node",
     "Strided",
-    "MOST_LEAVES",
-    "MOST_NODES",
     "dense_strides",
     "element_count",
     "item_bytes",
@@ -118,8 +118,8 @@ def _check_extent(array: Strided) -> None:
     itemsize = item_bytes(array.element_type)
     if low < 0 or (high + 1) * itemsize > array.memory.nbytes:
         raise ExtentError(
-            f"an array of shape {list(array.shape)} with strides {list(array.strides)} from element {array.offset} on takes elements"
-            f" {low} to {high} of {itemsize} bytes, in memory of {array.memory.nbytes} bytes"
+            f"an array of shape {list(array.shape)} with strides {list(array.strides)} from element {array.offset} on"
+            f" takes elements {low} to {high} of {itemsize} bytes, in memory of {array.memory.nbytes} bytes"
         )
 
 

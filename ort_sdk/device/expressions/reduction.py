@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.device_class import DeviceClass
 from ort_sdk.device.dialects import Dialect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -86,7 +87,7 @@ def reshaped(array: Strided, shape: tuple[int, ...]) -> Strided | None:
             else:
                 target += 1
                 wanted.append(shape[target])
-        if any(outer[1] != inner[0] * inner[1] for outer, inner in zip(taken, taken[1:], strict=False)):
+        if any(outer[1] != inner[0] * inner[1] for outer, inner in itertools.pairwise(taken)):
             return None
         step, own = taken[-1][1], []
         for size in reversed(wanted):

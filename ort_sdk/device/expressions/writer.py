@@ -124,7 +124,8 @@ class ExpressionWriter:
             return f"splat_{COMPUTE[node.element_type]}({text})" if vector else text
         if isinstance(node, Strided):
             return self._load(node, indices, name, vector)
-        assert isinstance(node, Apply)
+        if not isinstance(node, Apply):
+            raise TypeError(f"an expression has a {type(node).__name__} whose value is not given")
         operands = [names[id(resolved(operand))] for operand in node.operands]
         source = node.operands[0].element_type
         if node.function.name == "cast":
