@@ -31,6 +31,8 @@ class Recording:
     def __init__(self) -> None:
         self.launches: list[Launch] = []
         self.memories: dict[int, Memory] = {}
+        self.computed: list[Apply | Deferred] = []
+        """Values whose place is the recording's: outside of it they are not computed yet."""
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory without a place."""
@@ -70,6 +72,8 @@ class DeviceContext:
         try:
             yield self._thread.recording
         finally:
+            for node in self._thread.recording.computed:
+                node.computed = None
             self._thread.recording = earlier
 
     def new(self, shape: tuple[int, ...], element_type: TensorElementType) -> Strided:
@@ -131,8 +135,13 @@ class DeviceContext:
         output = self.new(node.shape, node.element_type)
         self.write(node, output)
         if isinstance(node, (Apply, Deferred)):
-            node.computed = output
+            self._remember(node, output)
         return output
+
+    def _remember(self, node: Apply | Deferred, output: Strided) -> None:
+        node.computed = output
+        if self.recording is not None:
+            self.recording.computed.append(node)
 
     def dense(self, node: Node) -> Strided:
         """The value in memory row by row, from the start of it."""
@@ -162,7 +171,7 @@ class DeviceContext:
         if launch is not None:
             self.submit(launch)
         for each, array in kept:
-            each.computed = array
+            self._remember(each, array)
 
     def _produced(self, node: Node, deferred: list[Deferred], target: Strided) -> bool:
         """Whether one kernel makes its value, and computes the expression as it writes it."""
