@@ -1,0 +1,17 @@
+"""What launchers share: a pool of memory, files kept for a driver, and the self-test of a driver with its fallbacks."""
+
+from .driver_store import DriverStore, opened_store
+from .forms import DeviceForm, UnusableDevice, chosen_form
+from .memory_pool import DriverMemory, MemoryPool
+from .reports import report_error
+
+__all__ = [
+    "DeviceForm",
+    "DriverMemory",
+    "DriverStore",
+    "MemoryPool",
+    "UnusableDevice",
+    "chosen_form",
+    "opened_store",
+    "report_error",
+]
