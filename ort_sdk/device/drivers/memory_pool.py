@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from ort_sdk.api import OutOfMemory
@@ -178,13 +177,12 @@ class MemoryPool:
         while self._returned:
             block = self._returned.popleft()
             self._in_use -= block.nbytes
-            if block.nbytes > MOST_KEPT_BLOCK_BYTES:
-                self._held -= block.nbytes
-            elif block.nbytes > MOST_PART_BYTES and self._kept + block.nbytes > MOST_KEPT_BYTES:
-                self._held -= block.nbytes
-            else:
+            is_slab_part = block.nbytes <= MOST_PART_BYTES
+            if is_slab_part or (block.nbytes <= MOST_KEPT_BLOCK_BYTES and self._kept + block.nbytes <= MOST_KEPT_BYTES):
                 self._free.setdefault(block.nbytes, []).append(block)
                 self._kept += block.nbytes
+            else:
+                self._held -= block.nbytes
 
     def _trim(self) -> None:
         for size in [size for size in self._free if size > MOST_PART_BYTES]:
