@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-__all__ = ["CACHE_VARIABLE", "cache_subfolder"]
+__all__ = ["CACHE_VARIABLE", "cache_subfolder", "user_cache"]
 
 CACHE_VARIABLE = "ORT_SDK_CACHE_DIR"
 """Environment variable: the folder."""
@@ -19,3 +20,18 @@ def cache_subfolder(name: str) -> Path | None:
     """
     folder = os.environ.get(CACHE_VARIABLE)
     return Path(folder).absolute() / name if folder else None
+
+
+def user_cache() -> Path | None:
+    """The user's folder for what all programs keep; None for a user without a home."""
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    # A relative path would be another folder in each working directory.
+    return base if base.is_absolute() else None

@@ -74,3 +74,10 @@ class Launcher(Protocol):
             places: memory without a handle → where it is.
             moving: memory without a handle that is another one in each run.
         """
+
+    def finish(self) -> None:
+        """Wait for what this thread has queued.
+
+        Raises:
+            InvalidArgument: a kernel has reported contents that it cannot take.
+        """

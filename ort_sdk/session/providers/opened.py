@@ -150,8 +150,9 @@ def open_provider(handle: ProviderHandle, options: Mapping[str, str], session_co
     Raises:
         Fail: the provider has no such device, or made nothing.
     """
-    device = _choose_device(handle, options)
-    execution_provider = handle.create_execution_provider(device, options, session_config)
+    execution_provider = handle.create_execution_provider(_choose_device(handle, options), options, session_config)
+    # Options of its own may have led the provider to another of its devices.
+    device = execution_provider.device
     registry = handle.get_kernel_registry(execution_provider)
     transfer = handle.get_data_transfer(execution_provider)
     if transfer is None and device != CPU_DEVICE:

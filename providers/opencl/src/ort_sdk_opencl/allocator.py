@@ -11,7 +11,12 @@ __all__ = ["OpenClAllocator"]
 
 
 class OpenClAllocator:
-    """Allocates one OpenCL buffer per array."""
+    """Allocates arrays from a device's pool, to which their memory goes back when nothing refers to it any more.
+
+    Args:
+        context: of the device.
+        memory_info: of the memory.
+    """
 
     def __init__(self, context: DeviceContext, memory_info: OrtMemoryInfo) -> None:
         self._context = context
@@ -21,7 +26,4 @@ class OpenClAllocator:
         return DeviceArray(self._context, self._context.new(tuple(shape), element_type))
 
     def release(self, array: DeviceArray) -> None:
-        """Free the buffer once the queue is done with it, which OpenCL sees to."""
-        memory = array.dense().memory
-        if memory is not None and memory.handle is not None:
-            memory.handle.release()
+        """Nothing: the array is the last that refers to its memory, and ends with the call."""

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
-from ort_sdk.api import HostArray, InvalidArgument, OrtDevice
+from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, TensorElementType
 from ort_sdk.device import DeviceArray, DeviceContext
 
-__all__ = ["OpenClDataTransfer"]
+from .device import launcher_of
+
+__all__ = ["OpenClDataTransfer", "buffer_of"]
+
+
+def buffer_of(array: DeviceArray) -> Any:
+    """The buffer of an array that has memory."""
+    memory = array.dense().memory
+    assert memory is not None  # noqa: S101 - dense arrays have it
+    return memory.handle
 
 
 class OpenClDataTransfer:
     """Copies for one device.
 
     Uploads are finished before ``copy`` returns: the host array may be the caller's and may change right after.
+
+    Args:
+        device: the device.
+        context: what computes on it.
     """
 
-    def __init__(self, context: DeviceContext) -> None:
-        self._context = context
-        self._launcher = context.launcher
+    def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
+        self._device, self._context = device, context
+        self._queue = launcher_of(context).queue
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
-        return {source.name, target.name} == {"cpu", "opencl"} and self._is_own(source if target.is_cpu else target)
-
-    def _is_own(self, device: OrtDevice) -> bool:
-        from .device import device_context
-
-        return device_context(device.index) is self._context
+        return (source.is_cpu and target == self._device) or (target.is_cpu and source == self._device)
 
     def copy(self, array: HostArray | DeviceArray, source: OrtDevice, target: OrtDevice) -> HostArray | DeviceArray:
         if isinstance(array, DeviceArray):
@@ -38,8 +46,6 @@ class OpenClDataTransfer:
             raise InvalidArgument(
                 f"copying a tensor of strings, shape {list(array.shape)}, to {target}: strings stay on the host"
             )
-        from ort_sdk.api import TensorElementType
-
         return DeviceArray(self._context, self._context.upload(array, TensorElementType.from_numpy_dtype(array.dtype)))
 
     def copy_into(
@@ -49,16 +55,14 @@ class OpenClDataTransfer:
         if isinstance(array, DeviceArray) and isinstance(destination, np.ndarray):
             destination[...] = self._context.download(array.node)
         elif isinstance(array, np.ndarray) and isinstance(destination, DeviceArray):
-            memory = destination.dense().memory
-            if array.nbytes and memory is not None:
-                self._launcher.upload(np.ascontiguousarray(array), memory)
+            if array.nbytes:
+                self._queue.upload(np.ascontiguousarray(array), buffer_of(destination))
         else:
             raise InvalidArgument(f"copying from {source} to {target}: one of the two must be the host")
 
     def stream_into(self, pieces: Iterable[HostArray], destination: DeviceArray, target: OrtDevice) -> None:
         """Fill ``destination`` piece by piece; see the contract's ``SupportsStreamInto``."""
-        offset, memory = 0, destination.dense().memory
-        assert memory is not None
+        offset, buffer = 0, buffer_of(destination)
         for piece in pieces:
-            cl.enqueue_copy(self._launcher.queue, memory.handle, piece, dst_offset=offset, is_blocking=True)
+            self._queue.upload(piece, buffer, offset)
             offset += piece.nbytes

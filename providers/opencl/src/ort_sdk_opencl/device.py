@@ -1,53 +1,93 @@
-"""Devices of all OpenCL platforms, and what the device layer knows of each that is used."""
+"""The device layer's contexts, one per device, dialect and memory limit, shared by the sessions of the process."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+import threading
+from collections.abc import Callable
 
-import pyopencl as cl
+from ort_sdk.device import OPENCL, DeviceContext
+from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool, UnusableDevice, chosen_form, known_reason, opened_store
 
-from ort_sdk.api import Fail
-from ort_sdk.device import OPENCL, DeviceClass, DeviceContext
-
+from .device_queue import DeviceQueue
+from .devices import DIALECTS, FoundDevice, find_devices
 from .launcher import OpenClLauncher
+from .options import ProviderOptions
 
-__all__ = ["device_context", "find_devices"]
+__all__ = ["context_of", "device_context", "find_devices", "launcher_of", "usable_devices"]
+
+_lock = threading.RLock()
+_queues: dict[int, DeviceQueue] = {}
+_contexts: dict[tuple[DeviceQueue, str, int], DeviceContext] = {}
 
 
-@functools.cache
-def find_devices() -> tuple[Any, ...]:
-    """Every device of every platform, in OpenCL's order.
+def device_context(index: int, dialect: str = OPENCL.name, limit_bytes: int = 0) -> DeviceContext:
+    """The context of a device. The first time on a machine its driver is tested, which takes seconds.
+
+    Args:
+        index: of the device among ``find_devices()``.
+        dialect: name of the wanted one; a plainer one is taken if its self-test fails.
+        limit_bytes: of memory; 0 for no limit.
 
     Raises:
-        Fail: no OpenCL driver is installed.
+        UnusableDevice: all forms fail.
     """
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error as error:
-        raise Fail(
-            f"looked for OpenCL platforms, the loader answered {error}: install a driver (Debian's CPU driver is pocl-opencl-icd)"
-        ) from error
-    return tuple(device for platform in platforms for device in platform.get_devices())
+    with _lock:
+        queue = _queue(index)
+        context = _contexts.get((queue, dialect, limit_bytes))
+        if context is None:
+            context = _contexts[queue, dialect, limit_bytes] = _made(queue, dialect, limit_bytes)
+        return context
 
 
-def class_of(device: Any) -> DeviceClass:
-    """The class that plans choose by."""
-    is_cpu = bool(device.type & cl.device_type.CPU)
-    most = 1 << (min(device.max_work_group_size, 1024).bit_length() - 1)
-    return DeviceClass(
-        kind="cpu" if is_cpu else "gpu",
-        vector_width=16 if is_cpu else 4,
-        lanes=min(64 if is_cpu else 256, most),
-        most_lanes=most,
-        local_bytes=device.local_mem_size,
-        units=device.max_compute_units,
-        has_float64="cl_khr_fp64" in device.extensions,
-    )
+def context_of(options: ProviderOptions) -> DeviceContext:
+    """The context that a session asks for."""
+    return device_context(options.index, options.dialect, options.limit_bytes)
 
 
-@functools.cache
-def device_context(index: int) -> DeviceContext:
-    """The device layer's context of the device with this index among ``find_devices()``."""
-    device = find_devices()[index]
-    return DeviceContext(OpenClLauncher(device, class_of(device), OPENCL))
+def launcher_of(context: DeviceContext) -> OpenClLauncher:
+    """The launcher of a context of this provider."""
+    launcher = context.launcher
+    assert isinstance(launcher, OpenClLauncher)  # noqa: S101 - this module makes no other
+    return launcher
+
+
+def usable_devices() -> list[int]:
+    """Indices of the devices that are not known to be unusable; cheap.
+
+    Raises:
+        Fail: there is no device.
+        UnusableDevice: none can be used.
+    """
+    reasons = [known_reason(_store(found), _wanted(found, OPENCL.name)) for found in find_devices()]
+    usable = [index for index, reason in enumerate(reasons) if reason is None]
+    if not usable:
+        raise UnusableDevice(f"no OpenCL device passes its self-test: {'; '.join(filter(None, reasons))}")
+    return usable
+
+
+def _queue(index: int) -> DeviceQueue:
+    """The device's queue; a new one if it was lost."""
+    queue = _queues.get(index)
+    if queue is None or queue.is_lost:
+        for key in [key for key in _contexts if key[0] is queue]:
+            del _contexts[key]
+        queue = _queues[index] = DeviceQueue(find_devices()[index])
+    return queue
+
+
+def _made(queue: DeviceQueue, dialect: str, limit_bytes: int) -> DeviceContext:
+    store = _store(queue.found)
+    form = chosen_form(_wanted(queue.found, dialect), OPENCL, _tester(queue, store), store, queue.name)
+    return DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue, limit_bytes), store))
+
+
+def _tester(queue: DeviceQueue, store: DriverStore) -> Callable[[DeviceForm], DeviceContext]:
+    return lambda form: DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue), store))
+
+
+def _wanted(found: FoundDevice, dialect: str) -> DeviceForm:
+    return DeviceForm(DIALECTS[dialect], found.device_class())
+
+
+def _store(found: FoundDevice) -> DriverStore:
+    return opened_store("opencl", found.identity)

@@ -6,28 +6,39 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import Array, ExecutionProvider, FusibleProgram, OrtDevice, StepFusion, TensorElementType
+from ort_sdk.api import Array, ExecutionProvider, FusibleProgram, OrtDevice, OrtSdkError, StepFusion, TensorElementType
 from ort_sdk.device import CapturedCall, DeviceArray, fuse_neighbours
 
-from .device import device_context
-from .launcher import joined
+from .bound_calls import OpenClCall, joined
+from .device import context_of, launcher_of
+from .options import ProviderOptions
 
 __all__ = ["OpenClExecutionProvider"]
 
 
 class OpenClExecutionProvider(ExecutionProvider):
-    """Queues work on an in-order queue; waits for it where a run ends."""
+    """Queues work on an in-order queue; waits for it where a run ends.
 
-    def __init__(self, name: str, device: OrtDevice, options: Mapping[str, str]) -> None:
-        super().__init__(name, device, options)
-        self.context = device_context(device.index)
+    Args:
+        name: of the provider.
+        options: as values.
+        given: as the user gave them.
+    """
+
+    def __init__(self, name: str, options: ProviderOptions, given: Mapping[str, str]) -> None:
+        super().__init__(name, OrtDevice("opencl", options.index), given)
+        self.context = context_of(options)
+        self._launcher = launcher_of(self.context)
 
     @contextlib.contextmanager
     def run_scope(self) -> Iterator[None]:
         try:
             yield
-        finally:
-            self.context.launcher.finish()
+        except BaseException:
+            with contextlib.suppress(OrtSdkError):
+                self._launcher.finish()
+            raise
+        self._launcher.finish()
 
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         # outputs on the host are NumPy's
@@ -37,6 +48,21 @@ class OpenClExecutionProvider(ExecutionProvider):
         return fuse_neighbours(program, self.context)
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
-        if len(calls) > 1 and all(isinstance(call, CapturedCall) for call in calls):
-            return [(len(calls), joined([call.launches for call in calls]))]
+        own = [call.launches for call in calls if isinstance(call, CapturedCall)]
+        if len(own) == len(calls) > 1:
+            return [(len(calls), joined([each for each in own if isinstance(each, OpenClCall)]))]
         return [(1, call) for call in calls]
+
+    def describe_environment(self) -> Sequence[str]:
+        launcher = self._launcher
+        found, programs, pool = launcher.queue.found, launcher.programs, launcher.pool
+        kind = "a processor" if found.is_cpu else "an accelerator"
+        kept = programs.folder or "no folder"
+        limit = f", at most {pool.limit_bytes}" if pool.limit_bytes else ""
+        return (
+            f"{found.label}: {found.driver}",
+            f"{kind} with {found.device.global_mem_size >> 20} MiB, dialects {' and '.join(found.dialects)}",
+            f"self-test passed with {launcher.form.text}",
+            f"programs: {programs.built} compiled, {programs.loaded} from files of {kept}",
+            f"memory: {pool.bytes_in_use} bytes in use, {pool.bytes_held} held{limit}",
+        )

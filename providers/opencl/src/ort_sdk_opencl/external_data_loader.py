@@ -1,27 +1,47 @@
-"""External weights straight from their file into mapped device buffers."""
+"""External weights straight from their file: without a copy where device and host share memory, else into mapped buffers."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import Array, ExternalDataInfo, Fail, OrtDevice, OrtMemoryInfo
-from ort_sdk.device import DeviceContext
+from ort_sdk.api import Array, ExternalDataInfo, Fail, HostArray, OrtDevice, OrtMemoryInfo
+from ort_sdk.device import DeviceArray, DeviceContext, Memory
+from ort_sdk.device.expressions.nodes import Strided
 
-__all__ = ["OpenClExternalDataLoader"]
+from .data_transfer import buffer_of
+from .device import launcher_of
+
+__all__ = ["LEAST_SHARED_BYTES", "OpenClExternalDataLoader"]
+
+LEAST_SHARED_BYTES = 1 << 16
+"""Of a weight whose file is used in place: smaller ones are copied, and need no buffer of their own."""
+_LINE_BYTES = 64
+"""Sizes of buffers over the host's memory are multiples of it, or drivers copy them."""
 
 
 class OpenClExternalDataLoader:
-    """Fills buffers of one device: each is mapped, and the file's bytes are read into the map, with no copy on the way.
+    """Puts weights on one device.
 
-    Unmapping is queued, so that a device with memory of its own takes one weight while the next one is read.
+    A device that shares the host's memory reads the pages of the file's map: another session or process with the same weights
+    takes no more memory for them. Others get each weight by one copy, from the map into a mapped buffer; unmapping is queued, so
+    that the device takes one weight while the next is read.
+
+    Args:
+        device: the device.
+        context: what computes on it.
     """
 
     def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
         self._device = device
-        self._launcher = context.launcher
+        self._queue = launcher_of(context).queue
+        found = self._queue.found
+        # The map cannot be written, so that sharing is left to devices that are the processor itself.
+        self._shares_memory = found.is_cpu and bool(found.device.host_unified_memory)
 
     def can_load(self, memory_info: OrtMemoryInfo) -> bool:
         return memory_info.device == self._device
@@ -40,23 +60,59 @@ class OpenClExternalDataLoader:
             Fail: a tensor is no range of its file.
         """
         for info, tensor in batch:
-            self._load(info, tensor)
-        self._launcher.queue.finish()
+            _check(info, tensor)
+        with self._queue.errors(f"loading {len(batch)} external weights"):
+            for info, tensor in batch:
+                shared = self._shared(info)
+                if shared is not None:
+                    tensor.node = Strided(shared, tensor.shape, tensor.element_type)
+                elif info.length:
+                    self._queue.note(_copied(self._queue.queue, _content(info), buffer_of(tensor)))
+        self._queue.finish()
 
-    def _load(self, info: ExternalDataInfo, tensor: Array) -> None:
+    def _shared(self, info: ExternalDataInfo) -> Memory | None:
+        """The pages of the map that have a weight, as memory of the device; None where it has to be copied."""
         content = info.content
-        available = 0 if content is None else len(content)
-        if content is None or info.offset + info.length > available or info.length != tensor.nbytes:
-            found = f"{info.length} bytes at {info.offset} of '{info.location}' ({available} bytes)"
-            raise Fail(f"loading '{info.name}': {found} for an array of {tensor.nbytes} bytes")
-        if not info.length:
-            return
-        queue = self._launcher.queue
-        flags = cl.map_flags.WRITE_INVALIDATE_REGION
-        mapped, _ = cl.enqueue_map_buffer(
-            queue, tensor.dense().memory.handle, flags, 0, (info.length,), np.uint8, is_blocking=True
-        )
-        try:
-            np.copyto(mapped, content[info.offset : info.offset + info.length])
-        finally:
-            mapped.base.release(queue)
+        if content is None or not self._shares_memory or info.length < LEAST_SHARED_BYTES or content.flags.writeable:
+            return None
+        address = content.ctypes.data + info.offset
+        before = address % mmap.PAGESIZE
+        first, size = info.offset - before, -(-(before + info.length) // _LINE_BYTES) * _LINE_BYTES
+        if before % self._queue.alignment_bytes or first < 0 or first + size > len(content):
+            return None
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+        whole = cl.Buffer(self._queue.context, flags, hostbuf=content[first : first + size])
+        return _MappedMemory(info.length, whole.get_sub_region(before, info.length), whole)
+
+
+class _MappedMemory(Memory):
+    """Memory of the host in a buffer, which keeps it alive."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, nbytes: int, handle: Any, whole: Any) -> None:
+        super().__init__(nbytes, handle)
+        self.whole = whole
+
+
+def _check(info: ExternalDataInfo, tensor: DeviceArray) -> None:
+    available = 0 if info.content is None else len(info.content)
+    if info.content is None or info.offset + info.length > available or info.length != tensor.nbytes:
+        found = f"{info.length} bytes at {info.offset} of '{info.location}' ({available} bytes)"
+        raise Fail(f"loading '{info.name}': {found} for an array of {tensor.nbytes} bytes")
+
+
+def _content(info: ExternalDataInfo) -> HostArray:
+    assert info.content is not None  # noqa: S101 - it was checked
+    return info.content[info.offset : info.offset + info.length]
+
+
+def _copied(queue: Any, content: HostArray, buffer: Any) -> Any:
+    """Copy to a buffer; the event at which the device has it."""
+    flags = cl.map_flags.WRITE_INVALIDATE_REGION
+    mapped, _ = cl.enqueue_map_buffer(queue, buffer, flags, 0, (content.nbytes,), np.uint8, is_blocking=True)
+    try:
+        np.copyto(mapped, content)
+    finally:
+        unmapped = mapped.base.release(queue)
+    return unmapped

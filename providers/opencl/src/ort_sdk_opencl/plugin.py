@@ -31,23 +31,26 @@ class OpenClProvider(ProviderHooks):
 
     @hookimpl
     def get_supported_devices(self) -> Sequence[OrtDevice]:
-        from .device import find_devices
+        from .device import usable_devices
 
-        return [OrtDevice("opencl", index) for index in range(len(find_devices()))]
+        return [OrtDevice("opencl", index) for index in usable_devices()]
 
     @hookimpl
     def create_execution_provider(
         self, device: OrtDevice, provider_options: Mapping[str, str], session_options: Mapping[str, str]
     ) -> ExecutionProvider:
+        from .devices import find_devices
         from .execution_provider import OpenClExecutionProvider
+        from .options import parsed_options
 
-        return OpenClExecutionProvider(self.name, device, provider_options)
+        options = parsed_options(provider_options, find_devices(), device.index)
+        return OpenClExecutionProvider(self.name, options, provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
         from .registry import kernel_registry
 
-        return kernel_registry(execution_provider.device.index)
+        return kernel_registry(_own(execution_provider).context)
 
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator:
@@ -59,7 +62,8 @@ class OpenClProvider(ProviderHooks):
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> DataTransfer:
         from .data_transfer import OpenClDataTransfer
 
-        return OpenClDataTransfer(_own(execution_provider).context)
+        own = _own(execution_provider)
+        return OpenClDataTransfer(own.device, own.context)
 
     @hookimpl
     def get_external_data_loader(self, execution_provider: ExecutionProvider) -> ExternalDataLoader:

@@ -1,18 +1,16 @@
-"""The provider's kernels, built once per device and process."""
+"""The provider's kernels, built once per context."""
 
 from __future__ import annotations
 
 import functools
 
 from ort_sdk.api import KernelRegistry
-from ort_sdk.device import device_registry
-
-from .device import device_context
+from ort_sdk.device import DeviceContext, device_registry
 
 __all__ = ["kernel_registry"]
 
 
-@functools.cache
-def kernel_registry(device_index: int) -> KernelRegistry:
-    """The registry of a device, shared by all sessions."""
-    return device_registry("OpenCLExecutionProvider", device_context(device_index))
+@functools.lru_cache(maxsize=32)
+def kernel_registry(context: DeviceContext) -> KernelRegistry:
+    """The registry of a context, shared by all its sessions."""
+    return device_registry("OpenCLExecutionProvider", context)

@@ -1,26 +1,24 @@
 """Files of compiled code: read from any trusted cache folder, written to the first that is writable.
 
-Only ``replace_file`` raises ``OSError``: a file that cannot be read is compiled anew, one that cannot be written is not
-cached, and the failure is logged.
+None raises ``OSError``: a file that cannot be read is compiled anew, one that cannot be written is not cached, and the failure
+is logged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
-from ort_sdk.api.file_trust import file_mode, open_trusted_file
+from ort_sdk.api.file_trust import open_trusted_file
+from ort_sdk.api.sealed_files import replace_file
 from ort_sdk_cpu.platform.digests import sealed, unsealed
 
 from . import cache_folder
 from .cache_folder import log_cache_failure
 
-__all__ = ["is_file_cached", "open_cached", "read_cached", "replace_file", "writable_path", "write_atomically", "write_cached"]
+__all__ = ["is_file_cached", "open_cached", "read_cached", "writable_path", "write_atomically", "write_cached"]
 
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def is_file_cached(name: str) -> bool:
@@ -83,27 +81,3 @@ def write_atomically(name: str, content: bytes) -> bool:
         log_cache_failure(f"the file {path}", error)
         return False
     return True
-
-
-def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file that gets its name when it is complete, and that who may read its folder may read.
-
-    Args:
-        path: of the file; its folder must be there.
-        write: writes the content.
-
-    Raises:
-        OSError: it cannot be written; then no part of it stays.
-    """
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
-    mode = file_mode(path.parent)
-    try:
-        with os.fdopen(os.open(temporary, _NEW_FILE, mode), "wb") as file:
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), mode)  # the umask may have removed permissions
-            write(file)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

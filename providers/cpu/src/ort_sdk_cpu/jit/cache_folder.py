@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ort_sdk.api import cache_subfolder
+from ort_sdk.api.cache_folder import cache_subfolder, user_cache
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.file_trust import make_private_folder, make_subfolder, require_trusted_folder
 from ort_sdk_cpu.platform.run_settings import log_level
@@ -95,9 +95,9 @@ def _parents() -> Iterator[tuple[Path, ...]]:
         return
     package = _PACKAGE / "jit"
     yield package, package / "__pycache__"
-    cache = _user_cache()
+    cache = user_cache()
     if cache is not None:
-        yield (cache,)
+        yield (cache / "ort_sdk_cpu",)
 
 
 def _make(parents: tuple[Path, ...], name: str) -> None:
@@ -115,21 +115,6 @@ def _make(parents: tuple[Path, ...], name: str) -> None:
 
 def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _user_cache() -> Path | None:
-    """The user's cache folder; None for a user without a home."""
-    try:
-        if sys.platform == "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = Path.home() / "Library" / "Caches"
-        else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    # A relative path would be another folder in each working directory.
-    return base / "ort_sdk_cpu" if base.is_absolute() else None
 
 
 @contextlib.contextmanager

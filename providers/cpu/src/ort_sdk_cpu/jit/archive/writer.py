@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ort_sdk.api.distributions import version_of
-from ort_sdk_cpu.jit.cache_files import replace_file
+from ort_sdk.api.sealed_files import replace_file
 from ort_sdk_cpu.jit.elf.image import LinkError
 from ort_sdk_cpu.jit.elf.linker import link
 from ort_sdk_cpu.jit.elf.loader import HEADER_BYTES, file_content
