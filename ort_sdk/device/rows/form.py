@@ -15,6 +15,8 @@ LANE_ELEMENTS = 8192
 """Elements that a processor's lane computes at least, so that starting it takes no time."""
 CHUNK_ELEMENTS = 16384
 """Elements of a part of a long row at least, on a processor."""
+LEAST_LANE_ELEMENTS, MOST_LANE_ELEMENTS, MOST_CHUNKS = 16, 256, 1024
+"""Elements of a part of a long row for each lane of a group, and parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,11 @@ def _group_form(space: RowSpace, device: DeviceClass, *, may_split: bool) -> Row
         lanes //= 2
     groups = -(-space.rows * row_lanes // lanes)
     chunks = 1
-    if may_split and groups < 2 * device.units:
-        chunks = max(1, min(-(-4 * device.units // groups), space.count // (row_lanes * 16), 1024))
+    if may_split:
+        wanted = -(-4 * device.units // groups) if groups < 2 * device.units else 1
+        chunks = min(wanted, max(1, space.count // (row_lanes * LEAST_LANE_ELEMENTS)))
+        # a lane adds its elements one by one
+        chunks = min(max(chunks, -(-space.count // (row_lanes * MOST_LANE_ELEMENTS))), MOST_CHUNKS)
     chunk = -(-space.count // chunks)
     return RowForm(lanes=lanes, row_lanes=row_lanes, chunks=-(-space.count // chunk), chunk=chunk, is_group=True)
 

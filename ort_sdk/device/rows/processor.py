@@ -15,7 +15,9 @@ _Body = Callable[[str, str], list[str]]
 """Gives statements for an element: (accumulator, cell) →."""
 
 BLOCK = 4096
-"""Elements whose sum is made on its own, so that errors do not grow with the length of a row."""
+"""Elements whose sum is made on its own, on vectors, so that errors do not grow with the length of a row."""
+SEQUENCE = 256
+"""The same where they are added one by one."""
 UNROLLED = 4
 """Vectors that are combined on their own, so that additions need not wait for each other."""
 
@@ -78,7 +80,7 @@ class ProcessorText(RowText):
         kind, name = self.type_of(step), step.name
         start, size = start_of(step.combination, kind), self.space.inner[-1]
         if width == 1:
-            return self._nest(self._scalar_loop(number, name))
+            return self._one_by_one(number, name, kind, start, vector=False)
         unrolled = UNROLLED if self._is_light() and size >= UNROLLED * width else 1
         accumulators = [f"a{each}" for each in range(unrolled)]
         opened = [f"{kind}v {each} = splat_{kind}({start});" for each in accumulators]
@@ -113,11 +115,6 @@ class ProcessorText(RowText):
             lines.append(f"for (; {index} < end; {index}++) {{")
             lines += [*self.pass_of(number, self._cell(), index, name, vector=False), "}"]
         return lines
-
-    def _scalar_loop(self, number: int, accumulator: str) -> list[str]:
-        index = self.inner_names[-1]
-        body = self.pass_of(number, self._cell(), index, accumulator, vector=False)
-        return [f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"]
 
     def _result_loops(self) -> list[str]:
         width, index = self.form.width, self.inner_names[-1]
@@ -172,7 +169,7 @@ class ProcessorText(RowText):
             start = start_of(step.combination, kind)
             start = f"splat_{kind}({start})" if vector else start
             lines.append(f"{kind}{mark} {name} = {start};")
-            lines += self._across_loops(number, name, f"{kind}{mark}", start, vector=vector)
+            lines += self._one_by_one(number, name, f"{kind}{mark}", start, vector=vector)
             lines += self._derived(number, vector=vector)
         lines += self._row_stores(vector=vector)
         if self.result is not None:
@@ -181,16 +178,17 @@ class ProcessorText(RowText):
             lines += self._nest([f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"])
         return lines
 
-    def _across_loops(self, number: int, name: str, c_type: str, start: str, *, vector: bool) -> list[str]:
+    def _one_by_one(self, number: int, name: str, c_type: str, start: str, *, vector: bool) -> list[str]:
+        """A loop that combines the elements of a row, or of a vector's rows, in order; sums in blocks."""
         index, step = self.inner_names[-1], self.program.steps[number]
         position = f"splat_i32((i32){index})" if vector else index
-        is_blocked = step.combination == "sum" and self.space.inner[-1] > BLOCK
+        is_blocked = step.combination == "sum" and self.space.inner[-1] > SEQUENCE
         accumulator = "a0" if is_blocked else name
         body = self.pass_of(number, self._cell(), position, accumulator, vector=vector)
         if not is_blocked:
             return self._nest([f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"])
-        blocks = [f"for (index_t block = low; block < high; block += {BLOCK}) {{"]
-        blocks += [f"index_t end = block + {BLOCK} < high ? block + {BLOCK} : high;", f"{c_type} a0 = {start};"]
+        blocks = [f"for (index_t block = low; block < high; block += {SEQUENCE}) {{"]
+        blocks += [f"index_t end = block + {SEQUENCE} < high ? block + {SEQUENCE} : high;", f"{c_type} a0 = {start};"]
         blocks += [f"for (index_t {index} = block; {index} < end; {index}++) {{", *body, "}", f"{name} = {name} + a0;", "}"]
         return self._nest(blocks)
 
