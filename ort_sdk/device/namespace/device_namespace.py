@@ -14,6 +14,8 @@ from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.rows.program import SOFTMAX
+from ort_sdk.device.rows.result import row_result
 from ort_sdk.opset.namespace import ArrayNamespace, known_type
 
 from . import gathering, movement, sorting
@@ -112,6 +114,9 @@ class DeviceNamespace(ArrayNamespace):
 
     def erf(self, x: DeviceArray) -> DeviceArray:
         return arithmetic.unary("erf", x)
+
+    def softmax(self, x: DeviceArray, axis: int) -> DeviceArray:
+        return x if 0 in x.shape else arithmetic.cast(row_result(x, SOFTMAX, [axis % x.ndim]), x.element_type)
 
     def smallest_indices(self, keys: DeviceArray, k: int) -> DeviceArray:
         return sorting.smallest_indices(keys, k)

@@ -12,8 +12,8 @@ from ort_sdk.device import arithmetic, indexing
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.element_types import COMPUTE, STORAGE, is_floating
 from ort_sdk.device.expressions.nodes import Constant, element_count
-from ort_sdk.device.expressions.reduction import reduction_launch
 from ort_sdk.device.launches import KernelSource, Launch, index64
+from ort_sdk.device.rows.reduction import find_position, reduce_rows
 
 __all__ = ["REDUCTIONS"]
 
@@ -37,7 +37,6 @@ def _reduced(
     keepdims: bool,
     element_type: TensorElementType,
     start: float | None,
-    accumulator: str | None = None,
 ) -> DeviceArray:
     context, axes = x.context, _axes(axis, x.ndim)
     kept = tuple(size for own, size in enumerate(x.shape) if own not in axes)
@@ -45,9 +44,7 @@ def _reduced(
     if x.size == 0 or not axes:
         return x.made(_of_nothing(x, axes, whole if keepdims else kept, element_type, start))
     output = context.new(kept, element_type)
-    node = context.ready(x.node)
-    launch = reduction_launch(name, node, axes, output, context.device, context.launcher.dialect, accumulator=accumulator)
-    context.submit(launch)
+    reduce_rows(context, name, x.node, axes, output)
     return x.made(output if not keepdims else indexing.reshaped(context, output, whole))
 
 
@@ -119,22 +116,31 @@ def std(x: DeviceArray, /, *, axis: _Axes = None, correction: float = 0.0, keepd
     return arithmetic.unary("sqrt", var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-def _found(name: str, x: DeviceArray, axis: int | None, keepdims: bool) -> DeviceArray:
+def _found(combination: str, x: DeviceArray, axis: int | None, keepdims: bool) -> DeviceArray:
     if axis is None:
         flat = x.made(indexing.reshaped(x.context, x.node, (-1,)))
-        found = _found(name, flat, 0, False)
+        found = _found(combination, flat, 0, False)
         return found.made(indexing.reshaped(x.context, found.node, (1,) * x.ndim)) if keepdims else found
-    return _reduced(name, x, axis, keepdims, _INT64, None)
+    context, (along,) = x.context, _axes(axis, x.ndim)
+    kept = tuple(size for own, size in enumerate(x.shape) if own != along)
+    shape = tuple(1 if own == along else size for own, size in enumerate(x.shape)) if keepdims else kept
+    if x.size == 0:
+        if 0 not in kept:
+            raise InvalidArgument(f"searching axis {axis} of shape {list(x.shape)}: it has no elements")
+        return x.made(Constant(0, shape, _INT64))
+    output = context.new(kept, _INT64)
+    find_position(context, combination, x.node, along, output)
+    return x.made(indexing.reshaped(context, output, shape))
 
 
 def argmax(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
     """Positions of the largest elements; the first of equal ones."""
-    return _found("argmax", x, axis, keepdims)
+    return _found("max", x, axis, keepdims)
 
 
 def argmin(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
     """Positions of the smallest elements; the first of equal ones."""
-    return _found("argmin", x, axis, keepdims)
+    return _found("min", x, axis, keepdims)
 
 
 _RUNNING = """
