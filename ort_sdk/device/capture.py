@@ -10,7 +10,7 @@ from ort_sdk.api.data_classes import dataclass, field
 
 from .array import DeviceArray
 from .context import DeviceContext, Recording
-from .expressions.nodes import Strided
+from .expressions.nodes import Strided, resolved
 from .launcher import BoundLaunches, MovingMemory
 from .launches import Memory
 from .workspace import lay_out_workspace
@@ -56,6 +56,8 @@ def bind_launches(context: DeviceContext, trace: Trace, inputs: Sequence[Slot], 
 
 def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> Any:
     array = slot.array
+    if slot.is_constant and isinstance(array, DeviceArray):
+        _note_constant(array)
     if slot.is_fixed or not (array is None and slot.shape is not None or isinstance(array, DeviceArray)):
         return array
     element_type = slot.element_type
@@ -64,6 +66,12 @@ def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> An
     memory = Memory(max(1, _nbytes(shape, element_type)))
     moving.append(MovingMemory(memory, lambda: _memory_of(slot, memory.nbytes)))
     return DeviceArray(context, Strided(memory, shape, element_type))
+
+
+def _note_constant(array: DeviceArray) -> None:
+    node = resolved(array.node)
+    if isinstance(node, Strided) and node.memory is not None:
+        node.memory.is_constant = True
 
 
 def _nbytes(shape: Sequence[int], element_type: Any) -> int:
