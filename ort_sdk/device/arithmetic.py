@@ -12,7 +12,7 @@ from ort_sdk.api import InvalidArgument, TensorElementType
 from .context import DeviceContext
 from .element_types import is_floating
 from .expressions.functions import FUNCTIONS
-from .expressions.nodes import MOST_LEAVES, MOST_NODES, Apply, Constant, Node, Strided, resolved
+from .expressions.nodes import MOST_LEAVES, MOST_NODES, Apply, Constant, Deferred, Node, Strided, resolved
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -48,6 +48,8 @@ def applied(context: DeviceContext, name: str, operands: tuple[Node, ...], eleme
     for operand in operands:
         if isinstance(operand, Strided) and operand.memory is not None:
             operand.memory.note_reader(node)
+        elif isinstance(operand, Deferred):
+            operand.note_reader(node)
     return node
 
 

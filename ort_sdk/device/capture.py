@@ -10,7 +10,7 @@ from ort_sdk.api.data_classes import dataclass, field
 
 from .array import DeviceArray
 from .context import DeviceContext, Recording
-from .expressions.nodes import Strided, element_count, item_bytes
+from .expressions.nodes import Strided, element_count, item_bytes, resolved
 from .launcher import BoundLaunches, MovingMemory
 from .launches import Memory
 from .workspace import lay_out_workspace
@@ -56,6 +56,8 @@ def bind_launches(context: DeviceContext, trace: Trace, inputs: Sequence[Slot], 
 
 def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> Any:
     array = slot.array
+    if slot.is_constant and isinstance(array, DeviceArray):
+        _note_constant(array)
     element_type, shape = slot.element_type, slot.shape
     is_moving = not slot.is_fixed and (array is None or isinstance(array, DeviceArray))
     if not is_moving or shape is None or element_type is None:
@@ -63,6 +65,12 @@ def _input(context: DeviceContext, slot: Slot, moving: list[MovingMemory]) -> An
     memory = Memory(max(1, element_count(shape) * item_bytes(element_type)))
     moving.append(MovingMemory(memory, lambda: _memory_of(slot, memory.nbytes)))
     return DeviceArray(context, Strided(memory, shape, element_type))
+
+
+def _note_constant(array: DeviceArray) -> None:
+    node = resolved(array.node)
+    if isinstance(node, Strided) and node.memory is not None:
+        node.memory.is_constant = True
 
 
 def _memory_of(slot: Slot, nbytes: int) -> Memory:

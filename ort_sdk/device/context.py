@@ -54,6 +54,7 @@ class DeviceContext:
         self._thread = threading.local()
         self._workspace = Memory(0)
         self._lock = threading.Lock()
+        self._tables: dict[tuple[int, ...], Memory] = {}
 
     @property
     def recording(self) -> Recording | None:
@@ -89,6 +90,14 @@ class DeviceContext:
             if self._workspace.nbytes < nbytes:
                 self._workspace = self.launcher.allocate(nbytes)
             return self._workspace
+
+    def table(self, numbers: tuple[int, ...]) -> Memory:
+        """Memory with a few numbers as int32, which kernels read and none writes; kept for others that want the same."""
+        with self._lock:
+            found = self._tables.get(numbers)
+            if found is None:
+                found = self._tables[numbers] = self.upload(np.asarray(numbers, np.int32), TensorElementType.INT32).held
+            return found
 
     def submit(self, launch: Launch) -> None:
         """Queue a kernel, or record it."""
@@ -175,17 +184,23 @@ class DeviceContext:
 
     def _produced(self, node: Node, deferred: list[Deferred], target: Strided) -> bool:
         """Whether one kernel makes its value, and computes the expression as it writes it."""
-        first = deferred[0]
-        if node is first:
-            first.produce(target, None)
+        if node is deferred[0]:
+            deferred[0].produce(target, None)
             return True
-        if len(deferred) > 1 or first.shape != node.shape or _is_alive(first) or _kept(node):
+        if _kept(node):
             return False
-        first.produce(target, node)
+        inside = {id(each) for each in _nodes(node)}
+        taking = [each for each in deferred if each.shape == node.shape and not each.is_awaited(inside)]
+        if not taking:
+            return False
+        for each in deferred:
+            if each is not taking[-1]:
+                self.materialise(each)
+        taking[-1].produce(target, node)
         return True
 
 
-def _is_alive(node: Apply | Deferred) -> bool:
+def _is_alive(node: Apply) -> bool:
     return node.owner is not None and node.owner() is not None
 
 

@@ -82,6 +82,11 @@ def reshaped(context: DeviceContext, node: Node, shape: Sequence[int]) -> Node:
         InvalidArgument: it has another number of elements.
     """
     target = _whole_shape(node.shape, shape)
+    value = resolved(node)
+    if isinstance(value, Deferred) and target != node.shape and 0 not in target:
+        made = value.reshaped(target)
+        if made is not None:
+            return made
     return node if target == node.shape else viewed(context, node, lambda array: views.reshaped(array, target))
 
 

@@ -21,13 +21,17 @@ class Memory:
         handle: the launcher's own; None for one that has no place yet.
     """
 
-    __slots__ = ("__weakref__", "handle", "nbytes", "readers")
+    __slots__ = ("__weakref__", "derived", "handle", "is_constant", "nbytes", "readers")
 
     def __init__(self, nbytes: int, handle: Any = None) -> None:
         self.nbytes = nbytes
         self.handle = handle
         self.readers: list[Any] = []
         """Weak references to expressions that read it."""
+        self.is_constant = False
+        """Whether its contents never change, so that what kernels make of it may be kept."""
+        self.derived: dict[Any, Memory] = {}
+        """What kernels have made of constant contents, by what they made."""
 
     def note_reader(self, expression: Any) -> None:
         """Remember an expression that reads it, so that it is computed before the memory is written again."""

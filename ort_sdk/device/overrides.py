@@ -9,7 +9,9 @@ from ort_sdk.api import Compute, KernelInfo
 from ort_sdk.opset.definition import input_rule
 
 from .namespace.device_namespace import DeviceNamespace
+from .products.overrides import PRODUCT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
+
 
 __all__ = ["OVERRIDES", "Override", "overridden"]
 
@@ -21,7 +23,7 @@ outputs must have the types of ``info``. Inputs and outputs that the shared oper
 operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
 """
 
-OVERRIDES: Mapping[tuple[str, str], Override] = {**ROW_OVERRIDES}
+OVERRIDES: Mapping[tuple[str, str], Override] = {**ROW_OVERRIDES, **PRODUCT_OVERRIDES}
 """(domain, op_type) → what makes its function."""
 
 

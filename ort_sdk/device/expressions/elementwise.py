@@ -13,7 +13,7 @@ from .nodes import Apply, Node, Strided, element_count, resolved
 from .parameters import Parameters
 from .writer import ExpressionWriter, leaves_of, reads_vectors, stored
 
-__all__ = ["elementwise_launch", "is_wide"]
+__all__ = ["elementwise_launch", "is_wide", "stored_value"]
 
 
 def is_wide(arrays: Sequence[Strided]) -> bool:
@@ -56,11 +56,11 @@ def elementwise_launch(
 
 
 def _without_last_cast(roots: Sequence[Node]) -> list[Node]:
-    """Expressions without a cast to what they are stored as: storing rounds."""
-    return [resolved(_stored_value(root)) for root in roots]
+    return [resolved(stored_value(root)) for root in roots]
 
 
-def _stored_value(root: Node) -> Node:
+def stored_value(root: Node) -> Node:
+    """An expression without a cast to what it is stored as: storing rounds."""
     is_cast = isinstance(root, Apply) and root.function.name == "cast"
     if is_cast and isinstance(root, Apply) and root.element_type.name in {"FLOAT16", "BFLOAT16"}:
         operand = root.operands[0]
@@ -134,7 +134,7 @@ class _Kernel:
         indices = [f"i{axis}" for axis in range(len(self._sizes))]
         lines, names = self._writer.lines(indices, vector=vector)
         for root, output, (memory, offset, steps) in zip(self._roots, self._outputs, self._targets, strict=True):
-            value = names[id(resolved(_stored_value(root)))]
+            value = names[id(resolved(stored_value(root)))]
             terms = [
                 name if step == "1" else f"{name} * {step}" for name, step in zip(indices, steps, strict=True) if step != "0"
             ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ort_sdk.api import ExtentError, TensorElementType
 from ort_sdk.device.element_types import STORAGE
@@ -169,12 +169,33 @@ class Apply(Node):
 class Deferred(Node):
     """What a kernel makes that has not run yet, and can compute a function of its elements as it writes them."""
 
-    __slots__ = ("computed", "owner")
+    __slots__ = ("computed", "owner", "readers")
 
     def __init__(self, shape: tuple[int, ...], element_type: TensorElementType) -> None:
         self.shape, self.element_type = shape, element_type
         self.computed: Strided | None = None
         self.owner: weakref.ref[object] | None = None
+        self.readers: list[weakref.ref[Apply | Deferred]] = []
+        """Values that are made of it."""
+
+    def note_reader(self, reader: Apply | Deferred) -> None:
+        """Remember a value that is made of it."""
+        self.readers.append(weakref.ref(reader))
+
+    def is_awaited(self, inside: Collection[int]) -> bool:
+        """Whether the value itself is wanted, by its array or by values other than some.
+
+        Args:
+            inside: ``id`` of values that are made of it right now.
+        """
+        if self.owner is not None and self.owner() is not None:
+            return True
+        found = [reader() for reader in self.readers]
+        return any(each is not None and each.computed is None and id(each) not in inside for each in found)
+
+    def reshaped(self, shape: tuple[int, ...]) -> Deferred | None:
+        """The same elements in the same order under another shape, made by the same kernel; None where it cannot do that."""
+        return None
 
     def produce(self, output: Strided, epilogue: Node | None) -> None:
         """Queue the kernel.

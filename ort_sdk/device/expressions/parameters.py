@@ -42,9 +42,9 @@ class Parameters:
             self.arguments.append(memory)
         return name
 
-    def index(self, value: int) -> str:
-        """Name of a parameter that is a size, a stride or an offset; the number itself where it is 0 or 1."""
-        if value in (0, 1):
+    def index(self, value: int, *, folds: bool = True) -> str:
+        """Name of a parameter that is a size, a stride or an offset; where it folds, the number itself if it is 0 or 1."""
+        if folds and value in (0, 1):
             return str(value)
         return self._scalar(Scalar("i64" if self.is_wide else "i32", value), "index_t")
 

@@ -106,7 +106,12 @@ class ProcessorText(RowText):
         if len(accumulators) > 1:
             lines.append(f"for (; {index} + {len(accumulators) * width} <= end;) {{")
             for each in accumulators:
-                lines += ["{", *self.pass_of(number, self._cell(), self._position(), each, vector=True), "}", f"{index} += {width};"]
+                lines += [
+                    "{",
+                    *self.pass_of(number, self._cell(), self._position(), each, vector=True),
+                    "}",
+                    f"{index} += {width};",
+                ]
             lines.append("}")
         lines.append(f"for (; {index} + {width} <= end; {index} += {width}) {{")
         lines += [*self.pass_of(number, self._cell(), self._position(), accumulators[0], vector=True), "}"]
@@ -132,7 +137,9 @@ class ProcessorText(RowText):
         if len(names) == 1:
             return ["{", "index_t low = lo, high = hi;", *inner, "}"]
         lines = [f"for (index_t {names[0]} = lo; {names[0]} < hi; {names[0]}++)"]
-        lines += [f"for (index_t {name} = 0; {name} < {size}; {name}++)" for name, size in zip(names[1:-1], sizes[1:-1], strict=True)]
+        lines += [
+            f"for (index_t {name} = 0; {name} < {size}; {name}++)" for name, size in zip(names[1:-1], sizes[1:-1], strict=True)
+        ]
         return [*lines, "{", f"index_t low = 0, high = {sizes[-1]};", *inner, "}"]
 
     def _position(self) -> str:
@@ -202,7 +209,9 @@ class ProcessorText(RowText):
             else:
                 own = "i32" if target.name == "position" else self.kind
                 element = stored(target.memory, self._lane_position(), f"({kind})each[lane]", target.element_type)
-                lines.append(f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}")
+                lines.append(
+                    f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}"
+                )
         return lines
 
     def _lane_position(self) -> str:

@@ -65,7 +65,9 @@ class ElementTarget:
 
     def store(self, indices: Sequence[str], value: str, *, vector: bool) -> str:
         """The statement that writes it."""
-        terms = [name if step == "1" else f"{name} * {step}" for name, step in zip(indices, self.steps, strict=True) if step != "0"]
+        terms = [
+            name if step == "1" else f"{name} * {step}" for name, step in zip(indices, self.steps, strict=True) if step != "0"
+        ]
         position = " + ".join(([] if self.offset == "0" else [self.offset]) + terms) or "0"
         return stored(self.memory, position, value, self.element_type, vector=vector)
 

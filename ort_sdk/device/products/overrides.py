@@ -1,0 +1,83 @@
+"""Operators whose products a device computes with kernels of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_sdk.api import Compute, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.opset.contrib.fused_activation import fused_activation
+from ort_sdk.opset.nn.conv import check_channels
+from ort_sdk.opset.nn.windows import WindowAttributes
+
+from .convolution import Convolution
+
+__all__ = ["PRODUCT_OVERRIDES"]
+
+FLOAT = TensorElementType.FLOAT
+FLOATING = frozenset({FLOAT, *HALF_TYPES})
+MOST_SPATIAL_AXES = 3
+
+
+def conv(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
+    """Conv of float32, float16 and bfloat16, over one to three axes."""
+    convolve = _convolution(info, namespace)
+    output_type = info.input_element_type(0)
+    if convolve is None or output_type is None:
+        return None
+
+    def compute(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None = None) -> Any:
+        y = convolve(x, weight, bias)
+        return shared(x, weight, bias) if y is None else namespace.astype(y, output_type)
+
+    return compute
+
+
+def fused_conv(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
+    """FusedConv, with the activation and the sum in the epilogue."""
+    convolve = _convolution(info, namespace)
+    output_type = info.input_element_type(0)
+    if convolve is None or output_type is None:
+        return None
+    activate = fused_activation(info, namespace, info.attribute("activation_params", None) or ())
+
+    def compute(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None = None, z: DeviceArray | None = None) -> Any:
+        y = convolve(x, weight, bias)
+        if y is None:
+            return shared(x, weight, bias, z)
+        if z is not None:
+            if z.shape != y.shape:
+                raise InvalidArgument(
+                    f"{info.describe()}: Z has shape {list(z.shape)}; it must be that of the convolution, {list(y.shape)}"
+                )
+            y = y + namespace.astype(z, FLOAT)
+        return namespace.astype(y if activate is None else activate(y), output_type)
+
+    return compute
+
+
+def _convolution(info: KernelInfo, namespace: Any) -> Any:
+    """A function that gives the convolution with its bias as float32, or None where the kernels do not take the arrays."""
+    if info.input_element_type(0) not in FLOATING:
+        return None
+    attributes, groups = WindowAttributes.of(info), int(info.attribute("group", 1))
+
+    def convolve(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None) -> DeviceArray | None:
+        check_channels(info, x.shape, weight.shape, groups)
+        windows = attributes.windows(tuple(x.shape[2:]), tuple(weight.shape[2:]))
+        is_empty = 0 in (*x.shape, *weight.shape, *windows.output_shape)
+        if is_empty or len(windows.output_shape) > MOST_SPATIAL_AXES:
+            return None
+        y = x.made(Convolution(x.context, x.strided(), weight.strided(), windows, groups))
+        if bias is None:
+            return y
+        along = (1, -1, *(1 for _ in windows.output_shape))
+        shifted: DeviceArray = y + namespace.reshape(namespace.astype(bias, FLOAT), along)
+        return shifted
+
+    return convolve
+
+
+PRODUCT_OVERRIDES = {("", "Conv"): conv, ("com.microsoft", "FusedConv"): fused_conv}
+"""(domain, op_type) → what makes its function."""

@@ -1,0 +1,294 @@
+"""Products for processors: a lane computes a few rows of a panel of columns in vector registers.
+
+The columns are packed panel by panel, so that a panel is read from the cache row by row; so are the rows where many panels read
+them. What is packed of a constant is kept with it.
+"""
+
+from __future__ import annotations
+
+from ort_sdk.api import TensorElementType
+from ort_sdk.api.data_classes import dataclass
+from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
+from ort_sdk.device.launches import KernelSource, Launch
+
+from .epilogue import Epilogue
+from .operands import Matrices, index_defines, loading, parameters_for
+
+__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "row_block", "stored_row", "work_groups"]
+
+FLOAT = TensorElementType.FLOAT
+PANEL = 32
+"""Columns of a panel: two vectors, so that with up to 12 rows the sums fill the registers."""
+PACKED_ROWS_FROM = 192
+"""Columns from which on it pays to pack the rows, too."""
+FEWEST_PACKED_ROWS = 5
+"""Rows from which on it pays to pack columns that are not a constant's."""
+GROUP_OPERATIONS = 1 << 20
+"""Multiplications and additions that a lane does at least, where there are enough."""
+
+_PACK = """
+/* panels of W columns of a matrix, each row by row, with zeros behind the last column; a lane packs some rows of one panel */
+KERNEL WORKGROUP(1, 1, 1) void pack(PARAMETERS) {
+  index_t group = GROUP(0);
+  index_t part = group % PARTS, panel = group / PARTS % PANELS, batch = group / PARTS / PANELS;
+  index_t first = part * ROWS_AT_ONCE, last = first + ROWS_AT_ONCE < K ? first + ROWS_AT_ONCE : K;
+  index_t count = COLUMNS - panel * W < W ? COLUMNS - panel * W : W;
+  GLOBAL_PTR(const T) x = X + OFFSET + batch / INNER * OUTER_STEP + batch % INNER * INNER_STEP + panel * W * COLUMN_STEP;
+  GLOBAL_PTR(f32) y = Y + ((batch * PANELS + panel) * K) * W;
+  if (count == W) {
+    for (index_t q = first; q < last; q++) {
+      UNROLL for (int c = 0; c < W; c++) y[q * W + c] = (f32)GET(x[q * ROW_STEP + c * COLUMN_STEP]);
+    }
+  } else {
+    for (index_t q = first; q < last; q++)
+      for (int c = 0; c < W; c++) y[q * W + c] = c < count ? (f32)GET(x[q * ROW_STEP + c * COLUMN_STEP]) : 0.0f;
+  }
+}
+"""
+ROWS_AT_ONCE = 128
+
+_PRODUCT = """
+KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
+  index_t group = GROUP(0);
+  index_t block = group % BLOCKS, panel = group / BLOCKS % PANELS, batch = group / BLOCKS / PANELS;
+  index_t first = panel * PANEL;
+  GLOBAL_PTR(const f32) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
+  index_t last = (block + 1) * GROUP_ROWS < M ? (block + 1) * GROUP_ROWS : M;
+  for (index_t next = block * GROUP_ROWS; next < last; next += ROWS) {
+    /* the last rows are computed together with some before them, which are there already */
+    index_t row = A_ROW_START;
+    GLOBAL_PTR(const f32) a = A + A_OFFSET + batch / INNER * A_OUTER + batch % INNER * A_INNER + row * A_ROW;
+    f32 values[ROWS * PANEL];
+    {
+      f32v sum[ROWS][PANEL / VW];
+      UNROLL for (int i = 0; i < ROWS; i++) { UNROLL for (int j = 0; j < PANEL / VW; j++) sum[i][j] = splat_f32(0.0f); }
+/*SUMS*/
+      UNROLL for (int i = 0; i < ROWS; i++) {
+        UNROLL for (int j = 0; j < PANEL / VW; j++) VSTORE(sum[i][j], values + i * PANEL + j * VW);
+      }
+    }
+    for (index_t i = next - row; i < ROWS && row + i < M; i++) {
+/*STORE*/
+    }
+  }
+}
+"""
+_STEP = """{
+  f32v column[PANEL / VW];
+  UNROLL for (int j = 0; j < PANEL / VW; j++) column[j] = VLOAD(b + q * B_ROW + j * VW);
+  UNROLL for (int i = 0; i < ROWS; i++) {
+    f32v element = splat_f32(a[i * A_STEP + q * A_NEXT]);
+    UNROLL for (int j = 0; j < PANEL / VW; j++) sum[i][j] = fma(element, column[j], sum[i][j]);
+  }
+}"""
+_SUMS = f"      for (index_t q = 0; q < K; q++) {_STEP}"
+_EXACT_SUMS = f"""
+      i32v total[ROWS][PANEL / VW];
+      UNROLL for (int i = 0; i < ROWS; i++) {{ UNROLL for (int j = 0; j < PANEL / VW; j++) total[i][j] = splat_i32(0); }}
+      for (index_t start = 0; start < K; start += EXACT_TERMS) {{
+        index_t end = start + EXACT_TERMS < K ? start + EXACT_TERMS : K;
+        for (index_t q = start; q < end; q++) {_STEP}
+        UNROLL for (int i = 0; i < ROWS; i++) {{
+          UNROLL for (int j = 0; j < PANEL / VW; j++) {{
+            total[i][j] += JOIN(convert_int, VW)(sum[i][j]);
+            sum[i][j] = splat_f32(0.0f);
+          }}
+        }}
+      }}"""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSteps:
+    """Where a panel is: elements to a batch's along both batch axes."""
+
+    offset: int
+    outer: int
+    inner: int
+
+
+def row_block(rows: int) -> int:
+    """How many rows a lane computes at a time."""
+    if rows <= 8:
+        return rows
+    return min((12, 8), key=lambda size: -(-rows // size) * size * (1.0 if size == 12 else 1.04))
+
+
+def work_groups(blocks: int, others: int, operations: int, units: int) -> int:
+    """Blocks of rows of one lane: enough to be worth a work-group, and few enough to leave work for all processors.
+
+    Args:
+        blocks: of rows.
+        others: how many times as many there are.
+        operations: multiplications and additions of a block.
+        units: processors.
+    """
+    wanted = max(1, GROUP_OPERATIONS // max(operations, 1))
+    most = max(1, blocks * others // (units * 8))
+    return max(1, min(wanted, most, blocks))
+
+
+def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided, BatchSteps]:
+    """Panels of the columns of (outer, inner, rows, columns), as float32.
+
+    Args:
+        context: of the device.
+        matrix: with any strides; repeated matrices are packed once.
+        width: columns of a panel.
+
+    Returns:
+        (batches, panels, rows, width) with zeros behind the last column, and where each batch's are.
+    """
+    outer, inner, rows, columns = matrix.shape
+    if matrix.strides[0] == matrix.strides[1] == 0:
+        outer = inner = 1
+    panels = -(-columns // width)
+    size = panels * rows * width
+    steps = BatchSteps(0, inner * size if outer > 1 else 0, size if inner > 1 else 0)
+    if outer * inner < matrix.shape[0] * matrix.shape[1]:
+        steps = BatchSteps(0, 0, 0)
+    shape = (outer * inner, panels, rows, width)
+    memory = matrix.held
+    key = ("panels", width, shape, matrix.shape, matrix.strides, matrix.offset, matrix.element_type)
+    kept = memory.derived.get(key)
+    if kept is not None:
+        return Strided(kept, shape, FLOAT), steps
+    if memory.is_constant:
+        target = Strided(context.launcher.allocate(4 * shape[0] * size), shape, FLOAT)
+        context.launcher.launch(_pack_launch(matrix, target, inner))
+        memory.derived[key] = target.held
+    else:
+        target = context.new(shape, FLOAT)
+        context.submit(_pack_launch(matrix, target, inner))
+    return target, steps
+
+
+def _pack_launch(matrix: Strided, target: Strided, inner: int) -> Launch:
+    batches, panels, rows, width = target.shape
+    parts = -(-rows // ROWS_AT_ONCE)
+    parameters = parameters_for([matrix, target])
+    x = parameters.memory(matrix.held, matrix.element_type)
+    y = parameters.memory(target.held, FLOAT, written=True)
+    numbers = {
+        "PARTS": parts,
+        "PANELS": panels,
+        "K": rows,
+        "COLUMNS": matrix.shape[3],
+        "OFFSET": matrix.offset,
+        "INNER": inner,
+        "OUTER_STEP": matrix.strides[0],
+        "INNER_STEP": matrix.strides[1],
+    }
+    macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
+    macros |= {"ROW_STEP": parameters.index(matrix.strides[2]), "COLUMN_STEP": parameters.index(matrix.strides[3])}
+    macros |= {"X": x, "Y": y, "PARAMETERS": parameters.text}
+    defines = (*macros.items(), ("W", width), ("ROWS_AT_ONCE", ROWS_AT_ONCE), *loading(matrix), *index_defines(parameters))
+    groups = batches * panels * parts
+    return Launch(KernelSource("pack", _PACK, defines), (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes))
+
+
+def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrices, output: Strided, root: Node | None) -> None:
+    """Queue a product of float32 rows, or of whole numbers as float32.
+
+    Args:
+        context: of a device whose dialect has arithmetic on vectors.
+        product: what is computed.
+        matrices: rows of float32; columns of any type with fewer bits, too.
+        output: dense; written row by row.
+        root: expression to be written instead of the product; None for itself.
+    """
+    m, k, n = matrices.m, matrices.k, matrices.n
+    rows = row_block(m)
+    a_steps = BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1])
+    a, a_step, a_next, a_row, packs_rows = matrices.a, matrices.a.strides[2], matrices.a.strides[3], matrices.a.strides[2], False
+    if n >= PACKED_ROWS_FROM and m > 8:
+        transposed = a.view((*a.shape[:2], k, m), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
+        (a, a_steps), a_step, a_next, a_row, packs_rows = packed(context, transposed, rows), 1, rows, k, True
+    b, b_steps, b_row, packs_columns = _columns(context, matrices)
+    parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
+    names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
+    epilogue = Epilogue(product, root, output, n, parameters)
+    blocks, panels = -(-m // rows), -(-n // PANEL)
+    per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units)
+    numbers = {
+        "BLOCKS": -(-blocks // per_group),
+        "PANELS": panels,
+        "GROUP_ROWS": per_group * rows,
+        "INNER": matrices.inner,
+        "M": m,
+        "N": n,
+        "K": k,
+        "A_OFFSET": a_steps.offset,
+        "A_OUTER": a_steps.outer,
+        "A_INNER": a_steps.inner,
+        "B_OFFSET": b_steps.offset,
+        "B_OUTER": b_steps.outer,
+        "B_INNER": b_steps.inner,
+    }
+    macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
+    macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
+    if packs_rows:
+        macros |= {"A_STEP": 1, "A_NEXT": rows, "A_ROW": macros["K"], "A_ROW_START": "next"}
+    else:
+        macros |= {"A_STEP": parameters.index(a_step), "A_NEXT": parameters.index(a_next), "A_ROW": parameters.index(a_row)}
+        macros["A_ROW_START"] = f"(next + {rows} <= M ? next : M - {rows})"
+    if packs_columns:
+        macros |= {"B_ROW": PANEL, "B_START": "panel * K * PANEL", "COLUMN_START": "first"}
+    else:
+        macros |= {"B_ROW": parameters.index(b_row), "B_START": "COLUMN_START"}
+        macros["COLUMN_START"] = "(first + PANEL <= N ? first : N - PANEL)"
+    store = [
+        *epilogue.row("batch * M + row + i"),
+        "index_t begin = first - COLUMN_START, count = N - first < PANEL ? N - first : PANEL;",
+        *stored_row(epilogue, "values + i * PANEL + begin", "first", "count"),
+    ]
+    sums = _SUMS
+    if matrices.exact_terms:
+        sums = _EXACT_SUMS
+        macros["EXACT_TERMS"] = matrices.exact_terms
+    text = _PRODUCT.replace("/*SUMS*/", sums).replace("/*STORE*/", "\n".join(f"      {line}" for line in store))
+    if matrices.exact_terms:
+        text = text.replace("f32 values[ROWS * PANEL]", "i32 values[ROWS * PANEL]").replace(
+            "VSTORE(sum[i][j], values", "VSTORE(total[i][j], values"
+        )
+    macros["PARAMETERS"] = parameters.text
+    source = KernelSource("product", text, (*macros.items(), *index_defines(parameters)))
+    groups = int(numbers["BLOCKS"]) * panels * matrices.batch
+    context.submit(Launch(source, (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes)))
+
+
+def _columns(context: DeviceContext, matrices: Matrices) -> tuple[Strided, BatchSteps, int, bool]:
+    """The columns as they are, where a few rows read them once, or packed."""
+    b = matrices.b
+    is_direct = matrices.n >= PANEL and b.strides[3] == 1 and b.element_type is FLOAT and not b.held.is_constant
+    if is_direct and matrices.m < FEWEST_PACKED_ROWS:
+        return b, BatchSteps(b.offset, b.strides[0], b.strides[1]), b.strides[2], False
+    panels, steps = packed(context, b, PANEL)
+    return panels, steps, PANEL, True
+
+
+def stored_row(epilogue: Epilogue, values: str, column: str, count: str) -> list[str]:
+    """Statements that write elements of a row that are next to each other, as vectors where there are enough.
+
+    Args:
+        epilogue: writes them.
+        values: text of a pointer to the first one, in private memory.
+        column: text of its column.
+        count: text of their number.
+    """
+    element = epilogue.element(f"{column} + at", f"({values})[at]")
+    if not epilogue.takes_vectors:
+        return [f"for (index_t at = 0; at < {count}; at++)", *element]
+    vector = epilogue.vector(f"{column} + at", f"VLOAD({values} + at)")
+    return [
+        f"if ({count} >= VW) {{",
+        "  /* the last vector begins within the one before it */",
+        f"  for (index_t at = 0, more = 1; more; at = at + 2 * VW <= {count} ? at + VW : {count} - VW) {{",
+        *vector,
+        f"    more = at + VW < {count};",
+        "  }",
+        "} else {",
+        f"  for (index_t at = 0; at < {count}; at++)",
+        *element,
+        "}",
+    ]

@@ -1,0 +1,115 @@
+"""Products of stacks of matrices: the value, and the form that a device computes it in."""
+
+from __future__ import annotations
+
+from ort_sdk.api import TensorElementType
+from ort_sdk.device import arithmetic
+from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.expressions import views
+from ort_sdk.device.expressions.index_space import merged_axes
+from ort_sdk.device.expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, resolved
+
+from .deferred import DeferredRows
+from .operands import Matrices
+from .panels import multiply_panels
+from .plain import multiply_plainly
+from .tiles import multiply_tiles
+from .whole_numbers import FLOAT32_EXACT, largest_magnitude
+
+__all__ = ["Product", "product_of"]
+
+FLOAT, DOUBLE, INT32 = TensorElementType.FLOAT, TensorElementType.DOUBLE, TensorElementType.INT32
+FEWEST_EXACT_TERMS = 64
+"""Terms that must sum up exactly in float32 for it to be used: float64 is as fast with fewer."""
+
+
+class Product(DeferredRows):
+    """A stack of products.
+
+    Args:
+        context: of the device.
+        matrices: that are multiplied.
+        shape: (..., m, n).
+        element_type: of the result.
+    """
+
+    __slots__ = ("_matrices",)
+
+    def __init__(
+        self, context: DeviceContext, matrices: Matrices, shape: tuple[int, ...], element_type: TensorElementType
+    ) -> None:
+        super().__init__(context, shape, element_type, matrices.n, (matrices.a, matrices.b))
+        self._matrices = matrices
+
+    def launch(self, value: Deferred, output: Strided, root: Node | None) -> None:
+        context, matrices = self.context, self._matrices
+        if self.element_type is not FLOAT and not matrices.exact_terms:
+            multiply_plainly(context, value, matrices, output, root)
+        elif context.device.is_cpu and context.launcher.dialect.has_vector_math:
+            multiply_panels(context, value, matrices, output, root)
+        else:
+            multiply_tiles(context, value, matrices, output, root)
+
+
+def product_of(context: DeviceContext, left: Node, right: Node, element_type: TensorElementType) -> Node:
+    """The product of (..., m, k) and (..., k, n), whose leading axes broadcast.
+
+    Args:
+        context: of the device.
+        left: of the element type.
+        right: likewise.
+        element_type: of both and of the result; float16 and bfloat16 are accumulated in float32.
+    """
+    batch = arithmetic.broadcast_shape((left.shape[:-2], right.shape[:-2]))
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    shape = (*batch, m, n)
+    if 0 in shape or k == 0:
+        return Constant(0, shape, element_type)
+    accumulated = FLOAT if element_type in HALF_TYPES else element_type
+    terms = _exact_terms(left, right, k) if element_type is DOUBLE else 0
+    if terms:
+        accumulated = INT32
+        left, right = arithmetic.cast_node(context, left, FLOAT), arithmetic.cast_node(context, right, FLOAT)
+    is_panels = context.device.is_cpu and context.launcher.dialect.has_vector_math
+    a = _loaded(context, left, widens=is_panels and accumulated is FLOAT)
+    a, b = _stacked(context, a, _loaded(context, right, widens=False), batch)
+    product = Product(context, Matrices(a, b, terms), shape, accumulated)
+    return product if accumulated is element_type else arithmetic.cast_node(context, product, element_type)
+
+
+def _exact_terms(left: Node, right: Node, k: int) -> int:
+    """How many products of whole numbers are summed in float32 at a time, for exact sums as int32; 0 where that is not so."""
+    first, second = largest_magnitude(left), largest_magnitude(right)
+    if first is None or second is None or first * second * k >= 1 << 31:
+        return 0
+    terms = (FLOAT32_EXACT - 1) // max(first * second, 1)
+    return terms if terms >= FEWEST_EXACT_TERMS else 0
+
+
+def _loaded(context: DeviceContext, node: Node, *, widens: bool) -> Strided:
+    """A matrix in memory; where the kernel widens halves as it loads, those behind a cast to float32."""
+    node = resolved(node)
+    if widens:
+        return context.materialise(arithmetic.cast_node(context, node, FLOAT))
+    if isinstance(node, Apply) and node.function.name == "cast" and node.element_type is FLOAT:
+        operand = resolved(node.operands[0])
+        if operand.element_type in HALF_TYPES and operand.shape == node.shape:
+            return context.materialise(operand)
+    return context.materialise(node)
+
+
+def _stacked(context: DeviceContext, a: Strided, b: Strided, batch: tuple[int, ...]) -> tuple[Strided, Strided]:
+    """Both with two batch axes; copied where their own do not merge to as many. A stack times one matrix is one product."""
+    a, b = views.broadcast(a, (*batch, *a.shape[-2:])), views.broadcast(b, (*batch, *b.shape[-2:]))
+    sizes, (a_steps, b_steps) = merged_axes(batch, [a.strides[:-2], b.strides[:-2]])
+    if len(sizes) > 2:
+        a, b = context.dense(a), context.dense(b)
+        sizes = [element_count(batch)]
+        a_steps, b_steps = [element_count(a.shape[-2:])], [element_count(b.shape[-2:])]
+    if len(sizes) == 1:
+        sizes, a_steps, b_steps = [1, *sizes], [0, *a_steps], [0, *b_steps]
+    return (
+        Strided(a.memory, (*sizes, *a.shape[-2:]), a.element_type, (*a_steps, *a.strides[-2:]), a.offset),
+        Strided(b.memory, (*sizes, *b.shape[-2:]), b.element_type, (*b_steps, *b.strides[-2:]), b.offset),
+    )
