@@ -12,6 +12,7 @@ import numpy as np
 from ort_sdk.api import HostArray, InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.attention import attend
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import HALF_TYPES
 from ort_sdk.opset.namespace import ArrayNamespace, known_type
@@ -110,6 +111,11 @@ class DeviceNamespace(ArrayNamespace):
 
     def scatter_flat(self, size: int, indices: DeviceArray, values: DeviceArray) -> DeviceArray:
         return gathering.scatter_flat(size, indices, values)
+
+    def attention(
+        self, q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[DeviceArray], scale: float
+    ) -> DeviceArray | None:
+        return attend(q, k, v, biases, scale)
 
     def to_host(self, array: DeviceArray) -> HostArray:
         return self.context.download(array.node)
