@@ -109,6 +109,23 @@ class ArrayNamespace:
         """The array converted to an element type; the array itself if it has it already."""
         return self.module.astype(array, self.dtype(element_type), copy=False)
 
+    def converted(self, array: Array, element_type: TensorElementType, *, saturate: bool = True, round_mode: str = "up") -> Array:
+        """A new array of an element type, as Cast makes it; standard types need neither of the two rules.
+
+        Args:
+            array: of any element type.
+            element_type: of the result.
+            saturate: values beyond a float8 type's range become its largest number, not infinite or NaN.
+            round_mode: ``up``, ``down`` or ``nearest``, for float8e8m0.
+        """
+        return self.module.astype(array, self.dtype(element_type), copy=True)
+
+    def with_bits_of(self, array: Array, element_type: TensorElementType) -> Array:
+        """The array's bits as elements of another type of the same width. Goes through the host."""
+        from .tensor.narrow_types import same_bits
+
+        return self.from_host(same_bits(np.asarray(self.to_host(array)), element_type))
+
     def round_and_clip(self, values: Array, shift: Array | None, low: float, high: float, dtype: Any) -> Array:
         """Floating-point ``values`` rounded half to even, plus ``shift``, clipped to [low, high] and cast to ``dtype``.
 

@@ -15,9 +15,10 @@ from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.attention import attend
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.opset.namespace import ArrayNamespace, known_type
 
-from . import gathering, movement, sorting
+from . import gathering, movement, narrowing, sorting
 from .creation import Creation
 from .elementwise import ELEMENTWISE
 from .gathering import GATHERING
@@ -91,6 +92,14 @@ class DeviceNamespace(ArrayNamespace):
 
     def astype(self, array: DeviceArray, element_type: TensorElementType) -> DeviceArray:
         return arithmetic.cast(array, element_type)
+
+    def converted(
+        self, array: DeviceArray, element_type: TensorElementType, *, saturate: bool = True, round_mode: str = "up"
+    ) -> DeviceArray:
+        return narrowing.converted(array, element_type, saturate=saturate, round_mode=round_mode)
+
+    def with_bits_of(self, array: DeviceArray, element_type: TensorElementType) -> DeviceArray:
+        return array.made(Strided(array.dense().held, array.shape, element_type))
 
     def sliding_windows(
         self, array: DeviceArray, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
