@@ -195,6 +195,35 @@ class ArrayNamespace:
         """Real and imaginary parts, along a last axis of their own."""
         return self.module.stack([self.module.real(z), self.module.imag(z)], axis=-1)
 
+    def fourier(self, parts: Array, length: int, axis: int, *, inverse: bool = False, onesided: bool = False) -> Array:
+        """Discrete Fourier transform along an axis, of as many elements as ``length`` says: others are left out, or zero.
+
+        Args:
+            parts: (..., 1) real, or (..., 2) real and imaginary parts.
+            length: of the transform, at least one.
+            axis: counted from the front, not the last one.
+            inverse: the inverse transform, divided by its length.
+            onesided: give the first half of a spectrum, ``length // 2 + 1`` elements; with ``inverse``, take it, and give a real
+                signal, (..., 1).
+
+        Returns:
+            (..., 2) real and imaginary parts, in the type of ``parts``.
+        """
+        module, own = self.module, self.element_type(parts)
+        double = own is TensorElementType.DOUBLE
+        complex_type = TensorElementType.COMPLEX128 if double else TensorElementType.COMPLEX64
+        if onesided and not inverse and parts.shape[-1] == 1:
+            return self.astype(self.complex_parts(module.fft.rfft(parts[..., 0], n=length, axis=axis)), own)
+        z = self.astype(parts[..., 0], complex_type)
+        if parts.shape[-1] == 2:
+            z = z + self.astype(parts[..., 1], complex_type) * 1j
+        if onesided and inverse:
+            return self.astype(module.fft.irfft(z, n=length, axis=axis)[..., None], own)
+        spectrum = (module.fft.ifft if inverse else module.fft.fft)(z, n=length, axis=axis)
+        if onesided:
+            spectrum = spectrum[(*((slice(None),) * axis), slice(0, length // 2 + 1), ...)]
+        return self.astype(self.complex_parts(spectrum), own)
+
     def scatter_flat(self, size: int, indices: Array, values: Array) -> Array:
         """A new array of ``size`` zeros, with ``values`` at ``indices`` (both one-dimensional). Goes through the host."""
         result = np.zeros(size, dtype=self.to_host(values).dtype)

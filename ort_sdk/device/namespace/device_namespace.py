@@ -21,7 +21,9 @@ from ort_sdk.opset.namespace import ArrayNamespace, known_type
 from . import gathering, movement, narrowing, sorting
 from .creation import Creation
 from .elementwise import ELEMENTWISE
+from .fourier import fourier
 from .gathering import GATHERING
+from .linalg import LINALG
 from .movement import MOVEMENT
 from .products import PRODUCTS
 from .reductions import REDUCTIONS
@@ -62,7 +64,7 @@ def device_module(context: DeviceContext) -> SimpleNamespace:
     names |= {name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")}
     names |= {"bool": np.dtype(np.bool), "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
     names |= {"astype": _astype, "isdtype": np.isdtype, "finfo": _finfo, "iinfo": _iinfo, "result_type": _result_type}
-    names |= {"nonzero": _nonzero, "inf": np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "newaxis": None}
+    names |= {"nonzero": _nonzero, "inf": np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "newaxis": None, "linalg": LINALG}
     return SimpleNamespace(__name__="device", **names)
 
 
@@ -105,6 +107,11 @@ class DeviceNamespace(ArrayNamespace):
         self, array: DeviceArray, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
     ) -> DeviceArray:
         return movement.sliding_windows(array, kernel_shape, strides, dilations)
+
+    def fourier(
+        self, parts: DeviceArray, length: int, axis: int, *, inverse: bool = False, onesided: bool = False
+    ) -> DeviceArray:
+        return fourier(parts, length, axis, inverse=inverse, onesided=onesided, upload=self.from_host)
 
     def erf(self, x: DeviceArray) -> DeviceArray:
         return arithmetic.unary("erf", x)
