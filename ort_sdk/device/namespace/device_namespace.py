@@ -18,7 +18,7 @@ from ort_sdk.device.element_types import HALF_TYPES
 from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.opset.namespace import ArrayNamespace, known_type
 
-from . import gathering, movement, narrowing, sorting
+from . import gathering, movement, narrowing, scattering, sorting
 from .creation import Creation
 from .elementwise import ELEMENTWISE
 from .fourier import fourier
@@ -123,10 +123,10 @@ class DeviceNamespace(ArrayNamespace):
         return gathering.gather(array, indices, axis)
 
     def scatter(self, array: DeviceArray, positions: DeviceArray, updates: DeviceArray, reduction: str = "none") -> DeviceArray:
-        return gathering.scatter(array, positions, updates, reduction)
+        return scattering.scatter(array, positions, updates, reduction)
 
     def scatter_flat(self, size: int, indices: DeviceArray, values: DeviceArray) -> DeviceArray:
-        return gathering.scatter_flat(size, indices, values)
+        return scattering.scatter_flat(size, indices, values)
 
     def attention(
         self, q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[DeviceArray], scale: float

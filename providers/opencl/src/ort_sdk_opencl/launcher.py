@@ -11,6 +11,7 @@ import pyopencl as cl
 
 from ort_sdk.api import HostArray, InvalidArgument
 from ort_sdk.device import Argument, DeviceClass, Dialect, KernelSource, Launch, Memory, MovingMemory, Scalar, packed_scalar
+from ort_sdk.device.status import fault_text
 
 __all__ = ["OpenClCall", "OpenClLauncher", "joined"]
 
@@ -116,7 +117,7 @@ class OpenClLauncher:
             cl.enqueue_copy(self.queue, found, self._status, is_blocking=True)
             if found[0]:
                 cl.enqueue_copy(self.queue, self._status, np.zeros(1, np.uint32), is_blocking=True)
-                raise InvalidArgument("an index of a Gather or Scatter operator on the OpenCL device is out of bounds")
+                raise InvalidArgument(f"running on {self.device.name}: {fault_text(int(found[0]))}")
 
 
 class OpenClCall:
