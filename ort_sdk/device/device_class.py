@@ -5,6 +5,8 @@ from __future__ import annotations
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 
+from .element_types import STORAGE
+
 __all__ = ["CPU_CLASS", "GPU_CLASS", "DeviceClass"]
 
 
@@ -35,21 +37,8 @@ class DeviceClass:
 
     @property
     def element_types(self) -> frozenset[TensorElementType]:
-        """What the device stores and computes on; float16 and bfloat16 are stored, and computed in float32."""
-        types = {
-            TensorElementType.BOOL,
-            TensorElementType.INT8,
-            TensorElementType.INT16,
-            TensorElementType.INT32,
-            TensorElementType.INT64,
-            TensorElementType.UINT8,
-            TensorElementType.UINT16,
-            TensorElementType.UINT32,
-            TensorElementType.UINT64,
-            TensorElementType.FLOAT,
-            TensorElementType.FLOAT16,
-            TensorElementType.BFLOAT16,
-        }
+        """What the device stores and computes on; narrower types are stored, and computed in wider ones."""
+        types = set(STORAGE) - {TensorElementType.DOUBLE}
         return frozenset(types | {TensorElementType.DOUBLE} if self.has_float64 else types)
 
     def row_lanes(self, elements: int) -> int:

@@ -12,7 +12,6 @@ from .namespace.device_namespace import DeviceNamespace
 from .products.overrides import PRODUCT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
-
 __all__ = ["OVERRIDES", "Override", "overridden"]
 
 Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]

@@ -109,6 +109,23 @@ class ArrayNamespace:
         """The array converted to an element type; the array itself if it has it already."""
         return self.module.astype(array, self.dtype(element_type), copy=False)
 
+    def converted(self, array: Array, element_type: TensorElementType, *, saturate: bool = True, round_mode: str = "up") -> Array:
+        """A new array of an element type, as Cast makes it; standard types need neither of the two rules.
+
+        Args:
+            array: of any element type.
+            element_type: of the result.
+            saturate: values beyond a float8 type's range become its largest number, not infinite or NaN.
+            round_mode: ``up``, ``down`` or ``nearest``, for float8e8m0.
+        """
+        return self.module.astype(array, self.dtype(element_type), copy=True)
+
+    def with_bits_of(self, array: Array, element_type: TensorElementType) -> Array:
+        """The array's bits as elements of another type of the same width. Goes through the host."""
+        from .tensor.narrow_types import same_bits
+
+        return self.from_host(same_bits(np.asarray(self.to_host(array)), element_type))
+
     def round_and_clip(self, values: Array, shift: Array | None, low: float, high: float, dtype: Any) -> Array:
         """Floating-point ``values`` rounded half to even, plus ``shift``, clipped to [low, high] and cast to ``dtype``.
 
@@ -177,6 +194,35 @@ class ArrayNamespace:
     def complex_parts(self, z: Array) -> Array:
         """Real and imaginary parts, along a last axis of their own."""
         return self.module.stack([self.module.real(z), self.module.imag(z)], axis=-1)
+
+    def fourier(self, parts: Array, length: int, axis: int, *, inverse: bool = False, onesided: bool = False) -> Array:
+        """Discrete Fourier transform along an axis, of as many elements as ``length`` says: others are left out, or zero.
+
+        Args:
+            parts: (..., 1) real, or (..., 2) real and imaginary parts.
+            length: of the transform, at least one.
+            axis: counted from the front, not the last one.
+            inverse: the inverse transform, divided by its length.
+            onesided: give the first half of a spectrum, ``length // 2 + 1`` elements; with ``inverse``, take it, and give a real
+                signal, (..., 1).
+
+        Returns:
+            (..., 2) real and imaginary parts, in the type of ``parts``.
+        """
+        module, own = self.module, self.element_type(parts)
+        double = own is TensorElementType.DOUBLE
+        complex_type = TensorElementType.COMPLEX128 if double else TensorElementType.COMPLEX64
+        if onesided and not inverse and parts.shape[-1] == 1:
+            return self.astype(self.complex_parts(module.fft.rfft(parts[..., 0], n=length, axis=axis)), own)
+        z = self.astype(parts[..., 0], complex_type)
+        if parts.shape[-1] == 2:
+            z = z + self.astype(parts[..., 1], complex_type) * 1j
+        if onesided and inverse:
+            return self.astype(module.fft.irfft(z, n=length, axis=axis)[..., None], own)
+        spectrum = (module.fft.ifft if inverse else module.fft.fft)(z, n=length, axis=axis)
+        if onesided:
+            spectrum = spectrum[(*((slice(None),) * axis), slice(0, length // 2 + 1), ...)]
+        return self.astype(self.complex_parts(spectrum), own)
 
     def scatter_flat(self, size: int, indices: Array, values: Array) -> Array:
         """A new array of ``size`` zeros, with ``values`` at ``indices`` (both one-dimensional). Goes through the host."""

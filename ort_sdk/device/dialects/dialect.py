@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from importlib import resources
 
@@ -33,7 +34,12 @@ class Dialect:
             defines: macros that it, or the prelude, looks at.
         """
         head = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-        return f"{head}{self.prelude}{_text('common')}{_text('reductions')}{text}"
+        narrow = _text("narrow") if _NARROW.search(head + text) else ""
+        return f"{head}{self.prelude}{_text('common')}{narrow}{_text('reductions')}{text}"
+
+
+_NARROW = re.compile(r"\b(?:get|put)_[a-z0-9]+_t\b|\b(?:[iu][24]|e\dm\d(?:fn)?(?:uz)?)_t\b|\bround_e8m0\b")
+"""What only the narrow types' text defines."""
 
 
 @functools.cache

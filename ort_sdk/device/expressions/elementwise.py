@@ -148,5 +148,5 @@ class _Kernel:
 
 def _scattered(memory: str, position: str, step: str, value: str, output: Strided) -> list[str]:
     kind = "i32" if output.element_type.name == "BOOL" else "f32"
-    element = stored(memory, f"{position} + lane * {step}", f"{value}e[lane]", output.element_type)
-    return [f"{kind} {value}e[VW]; VSTORE({value}, {value}e); for (int lane = 0; lane < VW; lane++) {element}"]
+    element = stored(memory, f"{position} + lane * {step}", f"{value}s[lane]", output.element_type)
+    return [f"{kind} {value}s[VW]; VSTORE({value}, {value}s); for (int lane = 0; lane < VW; lane++) {element}"]

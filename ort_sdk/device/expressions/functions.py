@@ -78,6 +78,11 @@ FUNCTIONS = _table(
     Function("copysign", "copysign({0}, {1})"),
     Function("atan2", "atan2({0}, {1})", DEAR),
     Function("hypot", "hypot({0}, {1})", DEAR),
+    *(
+        Function(f"e8m0_{mode}{suffix}", f"round_e8m0({{0}}, {number}, {saturates})", takes_vectors=False)
+        for number, mode in enumerate(("up", "down", "nearest"))
+        for saturates, suffix in enumerate(("_beyond", ""))
+    ),
     # What a cast's text is depends on both types: the generator writes it.
     Function("cast", ""),
 )

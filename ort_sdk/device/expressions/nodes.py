@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Collection, Sequence
 
 from ort_sdk.api import ExtentError, TensorElementType
-from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.launches import Memory
 
 from .functions import Function
@@ -123,15 +122,9 @@ def _check_extent(array: Strided) -> None:
         )
 
 
-_ITEM_BYTES = {
-    element_type: {"8": 1, "16": 2, "32": 4, "64": 8}[name.lstrip("abcdefghijklmnopqrstuvwxyz")]
-    for element_type, name in STORAGE.items()
-}
-
-
 def item_bytes(element_type: TensorElementType) -> int:
     """Bytes of an element in memory."""
-    return _ITEM_BYTES[element_type]
+    return element_type.numpy_dtype.itemsize
 
 
 class Constant(Node):

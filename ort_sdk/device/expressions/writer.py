@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_sdk.api import TensorElementType
-from ort_sdk.device.element_types import COMPUTE, HALF_TYPES, STORAGE, is_floating, is_integer
+from ort_sdk.device.element_types import COMPUTE, CONVERTED_TYPES, HALF_TYPES, STORAGE, is_floating, is_integer
 
 from .nodes import Apply, Constant, Deferred, Node, Strided, resolved
 from .parameters import Parameters
@@ -187,7 +187,7 @@ def _variable(element_type: TensorElementType, vector: bool) -> str:
 def _loaded(text: str, element_type: TensorElementType) -> str:
     if element_type is _BOOL:
         return f"({text} != 0)"
-    return f"get_{STORAGE[element_type]}({text})" if element_type in HALF_TYPES else text
+    return f"get_{STORAGE[element_type]}({text})" if element_type in CONVERTED_TYPES else text
 
 
 def _cast(value: str, source: TensorElementType, target: TensorElementType, vector: bool) -> str:
@@ -195,10 +195,11 @@ def _cast(value: str, source: TensorElementType, target: TensorElementType, vect
         return _vector_cast(value, source, target)
     if target is _BOOL:
         return value if source is _BOOL else f"{value} != 0"
-    if target in HALF_TYPES:
-        return value if source is target else f"get_{STORAGE[target]}(put_{STORAGE[target]}((f32){value}))"
-    wide = "(i64)" if is_floating(source) and STORAGE[target] in {"i8", "i16", "u8", "u16", "u32", "i32"} else ""
-    return f"({COMPUTE[target]}){wide}{value}"
+    wide = "(i64)" if is_floating(source) and COMPUTE[target] in {"i8", "i16", "u8", "u16", "u32", "i32"} else ""
+    converted = f"({COMPUTE[target]}){wide}{value}"
+    if target not in CONVERTED_TYPES:
+        return converted
+    return value if source is target else f"get_{STORAGE[target]}(put_{STORAGE[target]}({converted}))"
 
 
 def _vector_cast(value: str, source: TensorElementType, target: TensorElementType) -> str:
@@ -216,4 +217,4 @@ def stored(target: str, position: str, value: str, element_type: TensorElementTy
         return f"store_{storage}v({value}, {target} + {position});"
     if element_type is _BOOL:
         return f"{target}[{position}] = (b8)({value} != 0);"
-    return f"{target}[{position}] = {f'put_{storage}({value})' if element_type in HALF_TYPES else value};"
+    return f"{target}[{position}] = {f'put_{storage}({value})' if element_type in CONVERTED_TYPES else value};"

@@ -12,16 +12,20 @@ import numpy as np
 from ort_sdk.api import HostArray, InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.attention import attend
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.device.rows.program import SOFTMAX
 from ort_sdk.device.rows.result import row_result
 from ort_sdk.opset.namespace import ArrayNamespace, known_type
 
-from . import gathering, movement, sorting
+from . import gathering, movement, narrowing, scattering, sorting
 from .creation import Creation
 from .elementwise import ELEMENTWISE
+from .fourier import fourier
 from .gathering import GATHERING
+from .linalg import LINALG
 from .movement import MOVEMENT
 from .products import PRODUCTS
 from .reductions import REDUCTIONS
@@ -76,7 +80,7 @@ def device_module(context: DeviceContext) -> SimpleNamespace:
     names |= {name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")}
     names |= {"bool": np.dtype(np.bool), "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
     names |= {"astype": _astype, "isdtype": np.isdtype, "finfo": _finfo, "iinfo": _iinfo, "result_type": _result_type}
-    names |= {"nonzero": _nonzero, "inf": np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "newaxis": None}
+    names |= {"nonzero": _nonzero, "inf": np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "newaxis": None, "linalg": LINALG}
     return SimpleNamespace(__name__="device", **names)
 
 
@@ -107,10 +111,23 @@ class DeviceNamespace(ArrayNamespace):
     def astype(self, array: DeviceArray, element_type: TensorElementType) -> DeviceArray:
         return arithmetic.cast(array, element_type)
 
+    def converted(
+        self, array: DeviceArray, element_type: TensorElementType, *, saturate: bool = True, round_mode: str = "up"
+    ) -> DeviceArray:
+        return narrowing.converted(array, element_type, saturate=saturate, round_mode=round_mode)
+
+    def with_bits_of(self, array: DeviceArray, element_type: TensorElementType) -> DeviceArray:
+        return array.made(Strided(array.dense().held, array.shape, element_type))
+
     def sliding_windows(
         self, array: DeviceArray, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
     ) -> DeviceArray:
         return movement.sliding_windows(array, kernel_shape, strides, dilations)
+
+    def fourier(
+        self, parts: DeviceArray, length: int, axis: int, *, inverse: bool = False, onesided: bool = False
+    ) -> DeviceArray:
+        return fourier(parts, length, axis, inverse=inverse, onesided=onesided, upload=self.from_host)
 
     def erf(self, x: DeviceArray) -> DeviceArray:
         return arithmetic.unary("erf", x)
@@ -125,10 +142,15 @@ class DeviceNamespace(ArrayNamespace):
         return gathering.gather(array, indices, axis)
 
     def scatter(self, array: DeviceArray, positions: DeviceArray, updates: DeviceArray, reduction: str = "none") -> DeviceArray:
-        return gathering.scatter(array, positions, updates, reduction)
+        return scattering.scatter(array, positions, updates, reduction)
 
     def scatter_flat(self, size: int, indices: DeviceArray, values: DeviceArray) -> DeviceArray:
-        return gathering.scatter_flat(size, indices, values)
+        return scattering.scatter_flat(size, indices, values)
+
+    def attention(
+        self, q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[DeviceArray], scale: float
+    ) -> DeviceArray | None:
+        return attend(q, k, v, biases, scale)
 
     def to_host(self, array: DeviceArray) -> HostArray:
         return self.context.download(array.node)

@@ -70,11 +70,13 @@ def _check_fourier(info: KernelInfo) -> None:
 def rfft(info: KernelInfo, xp: Any) -> Compute:
     """Fourier transform of real data over the last ``signal_ndim`` axes, with the parts along a new last axis."""
     _check_fourier(info)
-    axes = tuple(range(-info.attribute("signal_ndim", 1), 0))
+    others = range(2, info.attribute("signal_ndim", 1) + 1)
 
     def compute(x: Array) -> Array:
-        z = xp.fft.rfftn(x, axes=axes)
-        return xp.module.astype(xp.stack([xp.real(z), xp.imag(z)], axis=-1), x.dtype, copy=False)
+        parts = xp.fourier(x[..., None], x.shape[-1], x.ndim - 1, onesided=True)
+        for back in others:
+            parts = xp.fourier(parts, x.shape[-back], x.ndim - back)
+        return parts
 
     return compute
 
@@ -83,10 +85,12 @@ def rfft(info: KernelInfo, xp: Any) -> Compute:
 def irfft(info: KernelInfo, xp: Any) -> Compute:
     """Inverse of Rfft, of even length."""
     _check_fourier(info)
-    axes = tuple(range(-info.attribute("signal_ndim", 1), 0))
+    others = range(2, info.attribute("signal_ndim", 1) + 1)
 
     def compute(x: Array) -> Array:
-        z = x[..., 0] + x[..., 1] * xp.asarray(1j, dtype=xp.complex128 if x.dtype == xp.float64 else xp.complex64)
-        return xp.module.astype(xp.fft.irfftn(z, axes=axes), x.dtype, copy=False)
+        rank = x.ndim - 1
+        for back in reversed(others):
+            x = xp.fourier(x, x.shape[rank - back], rank - back, inverse=True)
+        return xp.fourier(x, 2 * (x.shape[-2] - 1), rank - 1, inverse=True, onesided=True)[..., 0]
 
     return compute

@@ -25,6 +25,11 @@ class Scores:
     precision: TensorElementType | None
     """Element type that softmax is computed in; None for that of the inputs."""
 
+    def is_plain(self, xp: Any, query: Array) -> bool:
+        """Whether it is softmax of the products alone, in the type of the queries."""
+        is_own = self.precision is None or self.precision is xp.element_type(query)
+        return is_own and not self.softcap and self.output_mode is None
+
 
 @operator("Attention", shapes=attention_shapes)
 def attention(info: KernelInfo, xp: Any) -> Compute:
@@ -60,7 +65,10 @@ def attention(info: KernelInfo, xp: Any) -> Compute:
             key, value = xp.concat([past_key, key], axis=2), xp.concat([past_value, value], axis=2)
         bias = attention_bias(xp, allowed, attn_mask, nonpad_kv_seqlen, query, key.shape[2], past)
         factor = 1 / math.sqrt(query.shape[3]) if scale is None else float(scale)
-        y, shown = _attend(xp, query * factor, key, value, bias, scores)
+        at_once = None
+        if scores.is_plain(xp, query):
+            at_once = xp.attention(query, key, value, [] if bias is None else [bias], factor)
+        y, shown = _attend(xp, query * factor, key, value, bias, scores) if at_once is None else (at_once, None)
         if packed:
             y = xp.reshape(xp.permute_dims(y, (0, 2, 1, 3)), (y.shape[0], y.shape[2], y.shape[1] * y.shape[3]))
         if not wants_present and shown is None:

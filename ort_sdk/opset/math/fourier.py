@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
+from ort_sdk.api import Array, Compute, HostArray, InvalidArgument, KernelInfo
 from ort_sdk.opset.definition import operator
 from ort_sdk.opset.sizes import require_size
 
 __all__: list[str] = []
 
 _COMPLEX_BYTES = 16
-
-
-def _as_complex(x: Array, info: KernelInfo, xp: Any) -> Array:
-    is_double = info.input_element_type(0) is TensorElementType.DOUBLE
-    complex_type = TensorElementType.COMPLEX128 if is_double else TensorElementType.COMPLEX64
-    real = xp.astype(x[..., 0], complex_type)
-    return real if x.shape[-1] == 1 else real + xp.astype(x[..., 1], complex_type) * 1j
-
-
-def _as_parts(z: Array, info: KernelInfo, xp: Any) -> Array:
-    return xp.astype(xp.complex_parts(z), info.input_element_type(0))
 
 
 def _scalar(value: HostArray | None) -> int | None:
@@ -79,26 +68,11 @@ def _transform(info: KernelInfo, xp: Any) -> Compute:
         require_size(info.describe(), (*x.shape[:along], length, *x.shape[along + 1 : -1]), _COMPLEX_BYTES)
         if to_real:
             _check_complex(x, info)
-            real = xp.fft.irfft(_as_complex(x, info, xp), n=length, axis=along)
-            return xp.astype(real[..., None], info.input_element_type(0))
-        return _as_parts(_to_complex(x, length, along), info, xp)
-
-    def _to_complex(x: Array, length: int, axis: int) -> Array:
-        if inverse:
-            return xp.fft.ifft(_as_complex(x, info, xp), n=length, axis=axis)
-        if onesided and x.shape[-1] == 2:
+        elif onesided and x.shape[-1] == 2:
             raise InvalidArgument(f"{info.describe()}: a one-sided spectrum needs real input; the last dimension holds 2 parts")
-        return _forward(x, length, axis, onesided, info, xp)
+        return xp.fourier(x, length, along, inverse=inverse, onesided=onesided)
 
     return compute
-
-
-def _forward(x: Array, length: int, axis: int, onesided: bool, info: KernelInfo, xp: Any) -> Array:
-    """Spectrum of parts along an axis; its first half, the zero frequency and, for even lengths, the highest if one-sided."""
-    if onesided and x.shape[-1] == 1:
-        return xp.fft.rfft(x[..., 0], n=length, axis=axis)
-    spectrum = xp.fft.fft(_as_complex(x, info, xp), n=length, axis=axis)
-    return spectrum[(*((slice(None),) * axis), slice(0, length // 2 + 1), ...)] if onesided else spectrum
 
 
 @operator("STFT", host_inputs=(1, 3), shape_inputs=(1, 3))
@@ -125,7 +99,7 @@ def stft(info: KernelInfo, xp: Any) -> Compute:
         frames = xp.frames(signal, length, step, count)
         if window is not None:
             frames = frames * window[:, None]
-        return _as_parts(_forward(frames, length, 2, onesided, info, xp), info, xp)
+        return xp.fourier(frames, length, 2, onesided=onesided)
 
     return compute
 

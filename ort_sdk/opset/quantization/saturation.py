@@ -41,7 +41,7 @@ def saturating_cast(xp: Any, values: Array, element_type: TensorElementType, zer
 
 
 def float_cast(xp: Any, values: Array, element_type: TensorElementType, *, saturate: bool) -> Array:
-    """Real values cast to a floating-point type of 8 bits or fewer (ml_dtypes, so NumPy only).
+    """Real values cast to a floating-point type of 8 bits or fewer.
 
     Args:
         xp: array namespace.
@@ -50,7 +50,7 @@ def float_cast(xp: Any, values: Array, element_type: TensorElementType, *, satur
         saturate: finite values and infinities out of range become the largest finite value; otherwise NaN or infinity,
             as the type has.
     """
-    if saturate:
+    if saturate and xp.is_host:
         low, high = quantized_range(element_type)
         values = np.clip(values, low, high)
-    return xp.astype(values, element_type)
+    return xp.astype(values, element_type) if xp.is_host else xp.converted(values, element_type, saturate=saturate)

@@ -96,15 +96,13 @@ def host_converter(
 
 
 def _converter(info: KernelInfo, xp: Any, target: TensorElementType) -> Callable[[Array], Array]:
+    saturate, round_mode = bool(info.attribute("saturate", 1)), info.attribute("round_mode", "up")
     if not xp.is_host:
-        dtype, astype = xp.dtype(target), xp.module.astype
-        return lambda x: astype(x, dtype, copy=True)
+        return lambda x: xp.converted(x, target, saturate=saturate, round_mode=round_mode)
     source = info.input_element_type(0)
     if source is None:
         raise InvalidArgument(f"{info.describe()}: the element type of the input is not known")
-    return host_converter(
-        source, target, saturate=bool(info.attribute("saturate", 1)), round_mode=info.attribute("round_mode", "up")
-    )
+    return host_converter(source, target, saturate=saturate, round_mode=round_mode)
 
 
 def _target_attribute(info: KernelInfo) -> TensorElementType:
@@ -141,11 +139,4 @@ def bit_cast(info: KernelInfo, xp: Any) -> Compute:
             f"{info.describe()}: cannot read the bits of {'an unknown type' if source is None else source.onnx_name} as "
             f"{target.onnx_name}; the types must have the same width, and not be strings"
         )
-    return lambda x: xp.from_host(_same_bits(np.asarray(xp.to_host(x)), target))
-
-
-def _same_bits(values: HostArray, target: TensorElementType) -> HostArray:
-    if not target.is_packed:
-        return values.copy().view(target.numpy_dtype)
-    bits = values.view(np.uint8) & (2**target.bit_width - 1)
-    return to_narrow_integer(bits, target) if target in NARROW_INTEGERS else bits.view(target.numpy_dtype)
+    return lambda x: xp.with_bits_of(x, target)

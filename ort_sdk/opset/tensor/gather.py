@@ -15,6 +15,9 @@ from .common import normalize_axis
 
 __all__ = ["check_bounds", "flat_positions", "gather", "gather_elements", "gather_nd", "nd_positions"]
 
+FAR_AWAY = 1 << 62
+"""A position that is out of bounds of any array, also when a position in one is added to it."""
+
 
 def check_bounds(info: KernelInfo, xp: Any, indices: Array, limits: Sequence[int] | int) -> None:
     """Compare NumPy indices with the sizes of their dimensions; other libraries are not made to synchronise for it.
@@ -30,23 +33,38 @@ def check_bounds(info: KernelInfo, xp: Any, indices: Array, limits: Sequence[int
 
 
 def nd_positions(xp: Any, indices: Array, dims: Sequence[int]) -> Array:
-    """Row numbers (...,) that index tuples (..., k) name in an array whose k leading dimensions are ``dims``."""
-    positions = xp.zeros(indices.shape[:-1], dtype=xp.int64)
+    """Row numbers (...,) that index tuples (..., k) name in an array whose k leading dimensions are ``dims``.
+
+    A tuple out of bounds, which ``check_bounds`` has found on the host, names a row that is out of bounds of any array.
+    """
+    positions, is_within = xp.zeros(indices.shape[:-1], dtype=xp.int64), None
     for column, dim in enumerate(dims):
-        index = indices[..., column]
+        index = indices[..., column] if xp.is_host else xp.astype(indices[..., column], TensorElementType.INT64)
         positions = positions * dim + xp.where(index < 0, index + dim, index)
-    return positions
+        if not xp.is_host:
+            own = _is_within(xp, index, dim)
+            is_within = own if is_within is None else xp.logical_and(is_within, own)
+    return positions if is_within is None else xp.where(is_within, positions, xp.asarray(FAR_AWAY, dtype=xp.int64))
+
+
+def _is_within(xp: Any, index: Array, dim: int) -> Array:
+    return xp.logical_and(index >= -dim, index < dim)
 
 
 def flat_positions(xp: Any, indices: Array, shape: Sequence[int], axis: int) -> Array:
-    """Flat positions, in an array of ``shape``, of the elements that ``indices`` of its rank name along ``axis``."""
+    """Flat positions, in an array of ``shape``, of the elements that ``indices`` of its rank name along ``axis``.
+
+    An index out of bounds, which ``check_bounds`` has found on the host, names a position that is out of bounds of any array.
+    """
     wide = xp.astype(indices, TensorElementType.INT64)
     positions = xp.where(wide < 0, wide + shape[axis], wide) * math.prod(shape[axis + 1 :])
     for other, count in enumerate(indices.shape):
         if other != axis:
             offsets = xp.arange(count, dtype=xp.int64) * math.prod(shape[other + 1 :])
             positions = positions + xp.reshape(offsets, (count, *(1,) * (len(shape) - other - 1)))
-    return positions
+    if xp.is_host:
+        return positions
+    return xp.where(_is_within(xp, wide, shape[axis]), positions, xp.asarray(FAR_AWAY, dtype=xp.int64))
 
 
 @operator("Gather", moves=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, TensorElementType
 
-__all__ = ["NARROW_INTEGERS", "SATURATING_FLOATS", "to_e8m0", "to_narrow_float", "to_narrow_integer"]
+__all__ = ["NARROW_INTEGERS", "SATURATING_FLOATS", "same_bits", "to_e8m0", "to_narrow_float", "to_narrow_integer"]
 
 NARROW_INTEGERS = frozenset({TensorElementType.INT4, TensorElementType.UINT4, TensorElementType.INT2, TensorElementType.UINT2})
 SATURATING_FLOATS = frozenset(
@@ -32,6 +32,14 @@ def to_narrow_integer(values: HostArray, target: TensorElementType) -> HostArray
     if target in {TensorElementType.INT4, TensorElementType.INT2}:
         return (low.view(np.int8) >> spare).astype(target.numpy_dtype)
     return (low >> spare).astype(target.numpy_dtype)
+
+
+def same_bits(values: HostArray, target: TensorElementType) -> HostArray:
+    """A new NumPy array of the same bits as elements of another type of the same width."""
+    if not target.is_packed:
+        return values.copy().view(target.numpy_dtype)
+    bits = values.view(np.uint8) & (2**target.bit_width - 1)
+    return to_narrow_integer(bits, target) if target in NARROW_INTEGERS else bits.view(target.numpy_dtype)
 
 
 @functools.cache

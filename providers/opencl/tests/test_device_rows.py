@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from ort_sdk.api import InvalidArgument, TensorElementType
+from ort_sdk.api import InvalidArgument
 from ort_sdk.device.rows.program import LOG_SOFTMAX, ROOT_MEAN_SQUARE, SOFTMAX, STANDARDIZED
 from ort_sdk.device.rows.result import row_result, row_result_with_values
 
@@ -12,7 +12,15 @@ from .device_contexts import CLASSES, host, launches_of, namespace
 
 pytestmark = pytest.mark.opencl
 
-CASES = [((5, 7), (1,)), ((5, 7), (0,)), ((3, 1000), (1,)), ((2, 3, 5, 33), (1,)), ((4, 6, 18), (1, 2)), ((70, 3), (1,)), ((6,), (0,))]
+CASES = [
+    ((5, 7), (1,)),
+    ((5, 7), (0,)),
+    ((3, 1000), (1,)),
+    ((2, 3, 5, 33), (1,)),
+    ((4, 6, 18), (1, 2)),
+    ((70, 3), (1,)),
+    ((6,), (0,)),
+]
 LONG = ((2, 9001), (1,))
 """Rows that local memory does not hold."""
 
@@ -123,7 +131,9 @@ def _run(op_type, inputs, domain="", outputs=1, opset=21, **attributes):
     import ort_sdk as ort
 
     names = [f"x{number}" if each is not None else "" for number, each in enumerate(inputs)]
-    results = [f"y{number}" if wanted else "" for number, wanted in enumerate(outputs if isinstance(outputs, list) else [1] * outputs)]
+    results = [
+        f"y{number}" if wanted else "" for number, wanted in enumerate(outputs if isinstance(outputs, list) else [1] * outputs)
+    ]
     node = helper.make_node(op_type, names, results, domain=domain, **attributes)
     values = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
@@ -146,9 +156,7 @@ def _run(op_type, inputs, domain="", outputs=1, opset=21, **attributes):
 def test_skip_layer_normalization(dtype):
     x, skip, bias = (_floats((2, 5, 48), dtype, seed) if seed < 2 else _floats((48,), dtype, seed) for seed in range(3))
     gamma, beta = _floats((48,), dtype, 3), _floats((48,), dtype, 4)
-    y, total = _run(
-        "SkipLayerNormalization", [x, skip, gamma, beta, bias], "com.microsoft", outputs=[1, 0, 0, 1], epsilon=1e-5
-    )
+    y, total = _run("SkipLayerNormalization", [x, skip, gamma, beta, bias], "com.microsoft", outputs=[1, 0, 0, 1], epsilon=1e-5)
     want = x.astype("f8") + skip + bias
     tolerance = 1e-5 if dtype == "f4" else 1e-2
     np.testing.assert_allclose(total.astype("f8"), want, rtol=tolerance, atol=tolerance)
@@ -174,7 +182,13 @@ def test_group_norm(channels_last, activation):
     x, gamma, beta = _floats((2, 12, 3, 5)), _floats((12,), seed=1), _floats((12,), seed=2)
     given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last else x
     (got,) = _run(
-        "GroupNorm", [given, gamma, beta], "com.microsoft", groups=3, epsilon=1e-5, channels_last=channels_last, activation=activation
+        "GroupNorm",
+        [given, gamma, beta],
+        "com.microsoft",
+        groups=3,
+        epsilon=1e-5,
+        channels_last=channels_last,
+        activation=activation,
     )
     want = _standardized(x.reshape(2, 3, -1).astype("f8"), 2)[0].reshape(x.shape)
     want = want * gamma[:, None, None] + beta[:, None, None]
@@ -191,4 +205,10 @@ def test_layer_normalization_of_no_elements_and_of_bad_shapes():
     with pytest.raises(InvalidArgument, match="must have shape"):
         _run("InstanceNormalization", [np.zeros((2, 8, 3), "f4"), np.ones(7, "f4"), np.ones(8, "f4")])
     with pytest.raises(InvalidArgument, match="divide"):
-        _run("GroupNorm", [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")], "com.microsoft", groups=4, activation=0)
+        _run(
+            "GroupNorm",
+            [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")],
+            "com.microsoft",
+            groups=4,
+            activation=0,
+        )

@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
-from ort_sdk.device.drivers import report_error
+from ort_sdk.device.status import report_error
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated

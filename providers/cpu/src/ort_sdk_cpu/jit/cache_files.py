@@ -20,7 +20,6 @@ from .cache_folder import log_cache_failure
 __all__ = ["is_file_cached", "open_cached", "read_cached", "writable_path", "write_atomically", "write_cached"]
 
 
-
 def is_file_cached(name: str) -> bool:
     """Whether a cache folder has a file of this name; its content is not checked."""
     for folder in cache_folder.kernel_folders().readable:

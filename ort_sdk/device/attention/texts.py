@@ -1,0 +1,227 @@
+"""The texts of the attention kernels; ``$names`` are parameters or constants of a plan.
+
+All forms go through the keys in tiles and keep, for each row of scores, the running maximum, the running sum of exponentials and the
+running mix of values. A row is a query of a head; the rows of the heads that share a key head are next to each other.
+"""
+
+from __future__ import annotations
+
+__all__ = ["COMBINE", "ROWS", "TILES"]
+
+_PLACE = """
+  index_t group = GROUP(0), split = group % $splits;
+  group /= $splits;
+  index_t first = group % $panels * ROWS;
+  group /= $panels;
+  index_t kh = group % $key_heads, b = group / $key_heads;
+  index_t rows = $sharing * $length, begin = split * $span, end = begin + $span;
+  if (end > $keys) end = $keys;
+  GLOBAL_PTR(const $KT) keys = $k + $ko + b * $kb + kh * $kh;
+  GLOBAL_PTR(const $VT) values = $v + $vo + b * $vb + kh * $vh;
+"""
+
+ROWS = (
+    """
+#ifdef VW
+#define LOAD(T, p) load_##T##v(p)
+#else
+#define VW 1
+#define LOAD(T, p) get_##T(*(p))
+#define VLOAD(p) (*(p))
+#define VSTORE(v, p) (*(p) = (v))
+#define splat_f32(x) (x)
+#define sum_f32v(x) (x)
+typedef f32 f32v;
+#endif
+/* one lane for ROWS rows of a key head and a range of keys, which are loaded once for all of them */
+KERNEL WORKGROUP(1, 1, 1) void attend_rows($parameters) {"""
+    + _PLACE
+    + """
+  f32v query[ROWS][D / VW], mixed[ROWS][DV / VW];
+  f32 top[ROWS], sum[ROWS], s[ROWS][TILE];
+  index_t head[ROWS], token[ROWS];
+  UNROLL
+  for (int r = 0; r < ROWS; r++) {
+    index_t row = first + r < rows ? first + r : rows - 1;
+    head[r] = kh * $sharing + row / $length; token[r] = row % $length;
+    GLOBAL_PTR(const $QT) from = $q + $qo + b * $qb + head[r] * $qh + token[r] * $qs;
+    for (int c = 0; c < D / VW; c++) query[r][c] = LOAD($QT, from + c * VW) * $scale;
+    for (int c = 0; c < DV / VW; c++) mixed[r][c] = splat_f32(0.0f);
+    top[r] = -INFINITY; sum[r] = 0.0f;
+  }
+  for (index_t start = begin; start < end; start += TILE) {
+    int count = (int)(end - start < TILE ? end - start : TILE);
+    for (int t = 0; t < count; t++) {
+      GLOBAL_PTR(const $KT) key = keys + (start + t) * $ks;
+      f32v dots[ROWS];
+      UNROLL
+      for (int r = 0; r < ROWS; r++) dots[r] = splat_f32(0.0f);
+      UNROLL
+      for (int c = 0; c < D / VW; c++) {
+        f32v k = LOAD($KT, key + c * VW);
+        UNROLL
+        for (int r = 0; r < ROWS; r++) dots[r] += query[r][c] * k;
+      }
+      UNROLL
+      for (int r = 0; r < ROWS; r++) s[r][t] = sum_f32v(dots[r]);
+    }
+    for (int r = 0; r < ROWS; r++) {
+      index_t h = head[r], i = token[r];
+      f32 now = top[r];
+      for (int t = 0; t < count; t++) {
+        index_t j = start + t;
+$bias
+        s[r][t] += bias;
+        now = s[r][t] > now ? s[r][t] : now;
+      }
+      for (int t = count; t < TILE; t++) s[r][t] = -INFINITY;
+      /* rows without a key that counts stay at zeros */
+      f32 shift = now == -INFINITY ? 0.0f : now, fade = exp(top[r] - shift);
+      f32v added = splat_f32(0.0f);
+      for (int t = 0; t < TILE; t += VW) {
+        f32v p = exp(VLOAD(&s[r][t]) - shift);
+        VSTORE(p, &s[r][t]);
+        added += p;
+      }
+      sum[r] = sum[r] * fade + sum_f32v(added);
+      for (int c = 0; c < DV / VW; c++) mixed[r][c] *= fade;
+      top[r] = now;
+    }
+    for (int t = 0; t < count; t++) {
+      GLOBAL_PTR(const $VT) value = values + (start + t) * $vs;
+      UNROLL
+      for (int c = 0; c < DV / VW; c++) {
+        f32v v = LOAD($VT, value + c * VW);
+        UNROLL
+        for (int r = 0; r < ROWS; r++) mixed[r][c] += s[r][t] * v;
+      }
+    }
+  }
+  for (int r = 0; r < ROWS; r++) {
+    if (first + r < rows) {
+      index_t to = (b * $length + token[r]) * $heads + head[r];
+#ifdef PARTIAL
+      to = (to * $splits + split) * (DV + 2);
+      for (int c = 0; c < DV / VW; c++) VSTORE(mixed[r][c], $y + to + c * VW);
+      $y[to + DV] = top[r]; $y[to + DV + 1] = sum[r];
+#else
+      f32 factor = sum[r] == 0.0f ? 1.0f : 1.0f / sum[r];
+      for (int c = 0; c < DV / VW; c++) {
+        f32 part[VW];
+        VSTORE(mixed[r][c] * factor, part);
+        for (int e = 0; e < VW; e++) $y[to * DV + c * VW + e] = put_$YT(part[e]);
+      }
+#endif
+    }
+  }
+}
+"""
+)
+
+TILES = (
+    """
+/* a group of LANES lanes for ROWS rows of a key head; tiles of TILE keys, then of their values, in local memory */
+KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
+  LOCAL(f32, query, ROWS * D);
+  LOCAL(f32, tile, TILE * WIDTH);
+  LOCAL(f32, s, ROWS * TILE);
+  LOCAL(f32, top, ROWS); LOCAL(f32, sum, ROWS); LOCAL(f32, fade, ROWS); LOCAL(f32, shift, ROWS);
+  int lane = LANE(0);"""
+    + _PLACE
+    + """
+  for (int e = lane; e < ROWS * D; e += LANES) {
+    index_t row = first + e / D < rows ? first + e / D : rows - 1;
+    query[e] = get_$QT($q[$qo + b * $qb + (kh * $sharing + row / $length) * $qh + row % $length * $qs + e % D]) * $scale;
+  }
+  if (lane < ROWS) { top[lane] = -INFINITY; sum[lane] = 0.0f; }
+  f32 mixed[OWN];
+  UNROLL
+  for (int n = 0; n < OWN; n++) mixed[n] = 0.0f;
+  for (index_t start = begin; start < end; start += TILE) {
+    int count = (int)(end - start < TILE ? end - start : TILE);
+    BARRIER();
+    for (int e = lane; e < TILE * D; e += LANES)
+      tile[e / D * (D + 1) + e % D] = e / D < count ? get_$KT(keys[(start + e / D) * $ks + e % D]) : 0.0f;
+    BARRIER();
+    for (int e = lane; e < ROWS * TILE; e += LANES) {
+      int r = e / TILE, t = e % TILE;
+      f32 score = 0.0f;
+      for (int d = 0; d < D; d++) score += query[r * D + d] * tile[t * (D + 1) + d];
+      if (t < count) {
+        index_t row = first + r < rows ? first + r : rows - 1, h = kh * $sharing + row / $length, i = row % $length, j = start + t;
+$bias
+        score += bias;
+      }
+      s[e] = t < count ? score : -INFINITY;
+    }
+    BARRIER();
+    if (lane < ROWS) {
+      f32 now = top[lane];
+      for (int t = 0; t < TILE; t++) now = s[lane * TILE + t] > now ? s[lane * TILE + t] : now;
+      /* rows without a key that counts stay at zeros */
+      shift[lane] = now == -INFINITY ? 0.0f : now;
+      fade[lane] = exp(top[lane] - shift[lane]);
+      top[lane] = now;
+    }
+    BARRIER();
+    for (int e = lane; e < ROWS * TILE; e += LANES) s[e] = exp(s[e] - shift[e / TILE]);
+    for (int e = lane; e < TILE * DV; e += LANES)
+      tile[e] = e / DV < count ? get_$VT(values[(start + e / DV) * $vs + e % DV]) : 0.0f;
+    BARRIER();
+    if (lane < ROWS) {
+      f32 added = 0.0f;
+      for (int t = 0; t < TILE; t++) added += s[lane * TILE + t];
+      sum[lane] = sum[lane] * fade[lane] + added;
+    }
+    UNROLL
+    for (int n = 0; n < OWN; n++) {
+      int e = lane + n * LANES;
+      if (e < ROWS * DV) {
+        f32 value = mixed[n] * fade[e / DV];
+        for (int t = 0; t < TILE; t++) value += s[e / DV * TILE + t] * tile[t * DV + e % DV];
+        mixed[n] = value;
+      }
+    }
+  }
+  BARRIER();
+  UNROLL
+  for (int n = 0; n < OWN; n++) {
+    int e = lane + n * LANES, r = e / DV;
+    index_t row = first + r;
+    if (e < ROWS * DV && row < rows) {
+      index_t to = (b * $length + row % $length) * $heads + kh * $sharing + row / $length;
+#ifdef PARTIAL
+      to = (to * $splits + split) * (DV + 2);
+      $y[to + e % DV] = mixed[n];
+      if (e % DV == 0) { $y[to + DV] = top[r]; $y[to + DV + 1] = sum[r]; }
+#else
+      $y[to * DV + e % DV] = put_$YT(sum[r] == 0.0f ? mixed[n] : mixed[n] / sum[r]);
+#endif
+    }
+  }
+}
+"""
+)
+
+COMBINE = """
+/* the parts of each row, which ranges of keys gave, as one */
+KERNEL WORKGROUP(LANES, 1, 1) void attend_combine(GLOBAL(const f32) parts, GLOBAL($YT) y, i64 total, i64 splits) {
+  i64 e = (i64)GROUP(0) * LANES + LANE(0);
+  if (e < total) {
+    i64 from = e / DV * splits * (DV + 2);
+    f32 top = -INFINITY, sum = 0.0f, mixed = 0.0f;
+    for (i64 n = 0; n < splits; n++) {
+      f32 own = parts[from + n * (DV + 2) + DV];
+      top = own > top ? own : top;
+    }
+    f32 shift = top == -INFINITY ? 0.0f : top;
+    for (i64 n = 0; n < splits; n++) {
+      i64 part = from + n * (DV + 2);
+      f32 factor = exp(parts[part + DV] - shift);
+      mixed += parts[part + e % DV] * factor;
+      sum += parts[part + DV + 1] * factor;
+    }
+    y[e] = put_$YT(sum == 0.0f ? mixed : mixed / sum);
+  }
+}
+"""
