@@ -27,6 +27,7 @@ __all__ = [
     "compare",
     "invert",
     "node_of",
+    "noted",
     "power",
     "predicate",
     "select",
@@ -45,7 +46,12 @@ def applied(context: DeviceContext, name: str, operands: tuple[Node, ...], eleme
         largest = max((each for each in operands if isinstance(each, Apply)), key=lambda each: each.size)
         context.materialise(largest)
         return applied(context, name, operands, element_type)
-    for operand in operands:
+    return noted(node)
+
+
+def noted(node: Apply) -> Apply:
+    """The expression, remembered by what it reads: it is computed before memory is written again."""
+    for operand in node.operands:
         if isinstance(operand, Strided) and operand.memory is not None:
             operand.memory.note_reader(node)
         elif isinstance(operand, Deferred):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import InvalidArgument
 
-from .arithmetic import applied, cast_node, node_of
+from .arithmetic import applied, cast_node, node_of, noted
 from .context import DeviceContext
 from .expressions import views
 from .expressions.functions import DEAR
-from .expressions.nodes import Apply, Constant, Node, Strided, resolved
+from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -62,7 +62,7 @@ def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
         return None
     known = tuple(part for part in parts if part is not None)
     behind = next((part.shape for part in known if part.shape), known[0].shape)
-    return Apply(node.function, known, behind, node.element_type)
+    return noted(Apply(node.function, known, behind, node.element_type))
 
 
 def permuted(context: DeviceContext, node: Node, axes: Sequence[int]) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
@@ -49,7 +49,7 @@ class _Wrapping:
 
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
-            general: Callable[..., Any] = getattr(kernel, "compute", kernel)
+            general = getattr(kernel, "compute", None) or kernel
             compute = overridden(info, self._namespace, general)
             return DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
 
