@@ -200,7 +200,7 @@ class DeviceContext:
         return True
 
 
-def _is_alive(node: Apply) -> bool:
+def is_alive(node: Apply) -> bool:
     return node.owner is not None and node.owner() is not None
 
 
@@ -211,7 +211,7 @@ def _deferred_leaves(root: Node) -> list[Deferred]:
 def _kept(root: Node) -> list[Apply]:
     """Parts of an expression that are dear to compute and may be read again: they are written, too."""
     return [
-        node for node in _nodes(root) if node is not root and isinstance(node, Apply) and node.cost >= DEAR and _is_alive(node)
+        node for node in _nodes(root) if node is not root and isinstance(node, Apply) and node.cost >= DEAR and is_alive(node)
     ]
 
 

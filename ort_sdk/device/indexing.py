@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ort_sdk.api import InvalidArgument
 
 from .arithmetic import applied, cast_node, node_of, noted
-from .context import DeviceContext
+from .context import DeviceContext, is_alive
 from .expressions import views
 from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .array import DeviceArray
 
 __all__ = ["broadcast", "item", "permuted", "reshaped", "set_item", "viewed"]
+
+MOST_VIEWED_LEAVES = 7
+"""Arrays and numbers of an expression that is worth computing again behind a view of it."""
 
 View = Callable[[Strided], Strided | None]
 """Gives a view of an array; None where no strides describe it."""
@@ -29,7 +32,7 @@ def viewed(context: DeviceContext, node: Node, view: View) -> Node:
     node = resolved(node)
     if isinstance(node, Constant):
         return Constant(node.value, _shape_behind(node, view), node.element_type)
-    if isinstance(node, Apply) and node.cost < DEAR and node.leaves <= 4:
+    if isinstance(node, Apply) and node.cost < DEAR and node.leaves <= MOST_VIEWED_LEAVES:
         parts = [_part(operand, node.shape, view) for operand in node.operands]
         if all(part is not None for part in parts):
             return applied(context, node.function.name, tuple(part for part in parts if part is not None), node.element_type)
@@ -168,7 +171,7 @@ def set_item(array: DeviceArray, key: Any, value: Any) -> None:
     for reader in node.held.readers:
         expression = reader()
         # one that no array holds is a part of others, or of the source
-        if isinstance(expression, Apply) and expression is not source and expression.owner is not None and expression.owner():
+        if isinstance(expression, Apply) and expression is not source and is_alive(expression):
             context.materialise(expression)
     node.held.readers.clear()
     context.write(source, target)

@@ -8,7 +8,7 @@ from .context import DeviceContext, Recording
 from .launcher import MovingMemory
 from .launches import Memory
 
-__all__ = ["lay_out_workspace"]
+__all__ = ["lay_out", "lay_out_workspace"]
 
 
 def lay_out_workspace(
@@ -26,7 +26,7 @@ def lay_out_workspace(
                 lifetimes.setdefault(id(argument), [position, position])[1] = position
     memories = [recording.memories[key] for key in lifetimes]
     alignment = context.launcher.alignment_bytes
-    offsets, total = _lay_out([_lifetime(each, lifetimes) for each in memories], alignment)
+    offsets, total = lay_out([_lifetime(each, lifetimes) for each in memories], alignment)
     if not total:
         return {}
     block = context.workspace(total)
@@ -38,7 +38,7 @@ def _lifetime(memory: Memory, lifetimes: Mapping[int, Sequence[int]]) -> tuple[i
     return memory.nbytes, first, last
 
 
-def _lay_out(buffers: Sequence[tuple[int, int, int]], alignment: int) -> tuple[list[int], int]:
+def lay_out(buffers: Sequence[tuple[int, int, int]], alignment: int) -> tuple[list[int], int]:
     """Offsets of (bytes, first launch, last launch), largest first, each at the lowest one free for its whole life."""
     offsets = [0] * len(buffers)
     placed: list[tuple[int, int, int, int]] = []
