@@ -3,7 +3,6 @@
 from .driver_store import DriverStore, opened_store
 from .forms import DeviceForm, UnusableDevice, chosen_form, known_reason
 from .memory_pool import DriverMemory, MemoryPool
-from .reports import report_error
 
 __all__ = [
     "DeviceForm",
@@ -14,5 +13,4 @@ __all__ = [
     "chosen_form",
     "known_reason",
     "opened_store",
-    "report_error",
 ]

@@ -1,0 +1,28 @@
+"""The status word: what kernels found in contents that they cannot take, told when a run ends.
+
+A kernel cannot raise. It reports a bit of the word with ``report(status, bits)``, goes on without touching what is not its own, and
+the launcher raises when it next waits for the queue.
+"""
+
+from __future__ import annotations
+
+__all__ = ["GATHER_INDEX", "SCATTER_INDEX", "fault_text"]
+
+GATHER_INDEX = 1
+SCATTER_INDEX = 2
+
+_TEXTS = {
+    GATHER_INDEX: "an index of an operator that picks elements (Gather, GatherElements, GatherND or the like) is out of bounds",
+    SCATTER_INDEX: "an index of an operator that puts elements (ScatterElements, ScatterND or the like) is out of bounds",
+}
+
+
+def fault_text(bits: int) -> str:
+    """What the bits of a status word say, with what is allowed.
+
+    Args:
+        bits: not zero.
+    """
+    found = [text for bit, text in _TEXTS.items() if bits & bit]
+    known = "; and ".join(found) or f"a kernel reported {bits:#x}, which stands for nothing that is known"
+    return f"{known}. An index into an axis of a size must be within [-size, size - 1]"
