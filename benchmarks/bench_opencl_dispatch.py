@@ -1,7 +1,7 @@
 """What the host pays to replay a program's kernels on an OpenCL device.
 
-A chain of small kernels is bound, joined to one call, and called again and again. *Queueing* is the time of the call itself, which
-the thread that runs a session is busy for; *done* is until the device has computed all of them. The least and the middle of many
+A chain of small kernels is bound, joined to one call, and called again and again. *Queueing* is the time of the call itself, for
+which the thread of a session is busy; *done* is until the device has computed all of them. The least and the middle of many
 repetitions. ``--check`` fails where queueing takes more than ``TARGET_US`` for 200 kernels on every device.
 
     python -P benchmarks/bench_opencl_dispatch.py --kernels 200
