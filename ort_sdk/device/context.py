@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -52,7 +53,7 @@ class DeviceContext:
         self.launcher = launcher
         self.device = launcher.device_class
         self._thread = threading.local()
-        self._workspace = Memory(0)
+        self._workspace: weakref.ref[Memory] = weakref.ref(Memory(0))
         self._lock = threading.Lock()
         self._tables: dict[tuple[int, ...], Memory] = {}
 
@@ -85,11 +86,13 @@ class DeviceContext:
         return Strided(memory, shape, element_type)
 
     def workspace(self, nbytes: int) -> Memory:
-        """Memory that bound calls share; a larger block than before is another one."""
+        """Memory that bound calls share, and that ends with the last of them; a larger block than before is another one."""
         with self._lock:
-            if self._workspace.nbytes < nbytes:
-                self._workspace = self.launcher.allocate(nbytes)
-            return self._workspace
+            block = self._workspace()
+            if block is None or block.nbytes < nbytes:
+                block = self.launcher.allocate(nbytes)
+                self._workspace = weakref.ref(block)
+            return block
 
     def table(self, numbers: tuple[int, ...]) -> Memory:
         """Memory with a few numbers as int32, which kernels read and none writes; kept for others that want the same."""

@@ -58,7 +58,9 @@ class DeviceKernel(OpKernel):
 
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], None]:
         host_inputs_move = any(self.takes_host(position) and not slot.is_constant for position, slot in enumerate(inputs))
-        if not host_inputs_move and not self.reads_host:
+        # sequences are no arrays whose memory could be bound
+        has_sequences = any(slot.array is None and slot.shape is None and not slot.is_fixed for slot in inputs)
+        if not host_inputs_move and not has_sequences and not self.reads_host:
             try:
                 return bind_launches(self.context, lambda values: [self.operator(*values)], inputs, outputs)
             except HostReadDuringCapture:

@@ -1,4 +1,4 @@
-"""The status word: what kernels met in contents that they cannot take.
+"""The status word: what kernels found in contents that they cannot take, told when a run ends.
 
 A kernel cannot raise. It reports a bit of the word with ``report(status, bits)``, goes on without touching what is not its own, and
 the launcher raises when it next waits for the queue.
@@ -6,9 +6,7 @@ the launcher raises when it next waits for the queue.
 
 from __future__ import annotations
 
-from ort_sdk.api import InvalidArgument
-
-__all__ = ["GATHER_INDEX", "SCATTER_INDEX", "report_error"]
+__all__ = ["GATHER_INDEX", "SCATTER_INDEX", "fault_text"]
 
 GATHER_INDEX = 1
 SCATTER_INDEX = 2
@@ -19,14 +17,12 @@ _TEXTS = {
 }
 
 
-def report_error(bits: int, device: str) -> InvalidArgument:
-    """The error for a status word that is not 0.
+def fault_text(bits: int) -> str:
+    """What the bits of a status word say, with what is allowed.
 
     Args:
-        bits: the word.
-        device: name of the device.
+        bits: not zero.
     """
     found = [text for bit, text in _TEXTS.items() if bits & bit]
-    found += [f"report {bits & ~sum(_TEXTS):#x}"] if bits & ~sum(_TEXTS) else []
-    allowed = "an index into an axis of a size must be within [-size, size - 1]"
-    return InvalidArgument(f"kernels on {device} met contents that they cannot take: {'; '.join(found)}; {allowed}")
+    known = "; and ".join(found) or f"a kernel reported {bits:#x}, which stands for nothing that is known"
+    return f"{known}. An index into an axis of a size must be within [-size, size - 1]"

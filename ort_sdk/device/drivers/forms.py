@@ -65,7 +65,7 @@ def chosen_form(
         return forms[known["form"]]
     reason = known.get("reason")
     if reason is None:
-        reasons = []
+        reasons: list[str] = []
         for form in forms.values():
             wrong = wrong_families(make_context(form))
             if not wrong:

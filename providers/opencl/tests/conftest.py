@@ -1,11 +1,29 @@
-"""These tests need the installed package and a device; without them they are left out, and say so, except in CI."""
+"""These tests need the installed package and a device; without them they are left out, and say so, except in CI.
+
+They run on PoCL and on Intel's runtime for processors, each where it is installed; in CI both must be.
+"""
 
 import importlib.util
 import os
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    from opencl_drivers import write_icd_files
+finally:
+    sys.path.pop(0)
+
 IS_CI = bool(os.environ.get("CI"))
+PLATFORMS = {"pocl": "Portable Computing Language", "intel": "Intel(R) OpenCL"}
+
+if "OCL_ICD_VENDORS" not in os.environ:
+    # The loader reads it once, when a process first looks for platforms.
+    os.environ["OCL_ICD_VENDORS"] = tempfile.mkdtemp(prefix="opencl-drivers-")
+    write_icd_files(Path(os.environ["OCL_ICD_VENDORS"]))
 
 
 def _reason():
@@ -35,3 +53,46 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("opencl"):
             item.add_marker(pytest.mark.skip(reason=REASON))
+
+
+def index_of(platform):
+    """Index of a platform's first device; the test is left out where there is none, except in CI."""
+    from ort_sdk_opencl.devices import find_devices
+
+    found = [index for index, each in enumerate(find_devices()) if each.platform == PLATFORMS[platform]]
+    if not found and not IS_CI:
+        pytest.skip(f"no driver of platform '{PLATFORMS[platform]}'")
+    return found[0]
+
+
+@pytest.fixture(scope="session")
+def index_of_platform():
+    """``index_of``."""
+    return index_of
+
+
+@pytest.fixture(params=sorted(PLATFORMS))
+def platform(request):
+    """Each platform in turn."""
+    index_of(request.param)
+    return request.param
+
+
+@pytest.fixture
+def index(platform):
+    """Of the platform's device."""
+    return index_of(platform)
+
+
+@pytest.fixture
+def providers(platform):
+    """The platform's device, and the host for what it leaves."""
+    return [("OpenCLExecutionProvider", {"platform": PLATFORMS[platform]}), "CPUExecutionProvider"]
+
+
+@pytest.fixture
+def context(index):
+    """The device layer's context of the platform's device."""
+    from ort_sdk_opencl.device import device_context
+
+    return device_context(index)

@@ -1,17 +1,16 @@
 """Sessions on an OpenCL device: closed or dropped, they leave neither arrays on the device nor work for the garbage collector."""
 
 import numpy as np
-import pyopencl
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
 from ort_sdk.api import ExecutionProvider, OrtSdkError
+from ort_sdk.device import DeviceArray
 from ort_sdk.testing.garbage import assert_no_garbage, still_there
 
 pytestmark = pytest.mark.opencl
 
-PROVIDERS = ["OpenCLExecutionProvider", "CPUExecutionProvider"]
 WIDTH = 64
 X = np.ones((8, WIDTH), np.float32)
 
@@ -24,26 +23,26 @@ def model():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
 
 
-def used():
-    session = ort_sdk.InferenceSession(MODEL, providers=PROVIDERS)
+def used(providers):
+    session = ort_sdk.InferenceSession(MODEL, providers=providers)
     for _ in range(4):
         session.run(None, {"x": X})
-    assert still_there(pyopencl.Buffer)
+    assert still_there(DeviceArray)
     return session
 
 
-def dropped():
-    used()
+def dropped(providers):
+    used(providers)
 
 
-def closed():
-    session = used()
+def closed(providers):
+    session = used(providers)
     session.close()
-    assert not still_there(pyopencl.Buffer, ExecutionProvider)
+    assert not still_there(DeviceArray, ExecutionProvider)
 
 
-def bound():
-    session = used()
+def bound(providers):
+    session = used(providers)
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", ort_sdk.OrtValue.ortvalue_from_numpy(X))
     binding.bind_output("y")
@@ -51,8 +50,8 @@ def bound():
         session.run_with_iobinding(binding)
 
 
-def failing():
-    session = used()
+def failing(providers):
+    session = used(providers)
     with pytest.raises(OrtSdkError):
         session.run(None, {"x": X[:, :3]})
 
@@ -61,9 +60,13 @@ MODEL = model()
 
 
 @pytest.mark.parametrize("use", [dropped, closed, bound, failing], ids=lambda use: use.__name__)
-def test_nothing_is_left(use):
+def test_nothing_is_left(use, providers, context):
+    pool = context.launcher.pool
+    before = pool.bytes_in_use
+
     def and_no_array_is_there():
-        use()
-        assert not still_there(pyopencl.Buffer, ExecutionProvider)
+        use(providers)
+        assert not still_there(DeviceArray, ExecutionProvider)
+        assert pool.bytes_in_use == before
 
     assert_no_garbage(and_no_array_is_there, use.__name__, ["ort_sdk_opencl", "pyopencl"])

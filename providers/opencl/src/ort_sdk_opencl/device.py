@@ -13,7 +13,7 @@ from .devices import DIALECTS, FoundDevice, find_devices
 from .launcher import OpenClLauncher
 from .options import ProviderOptions
 
-__all__ = ["context_of", "device_context", "find_devices", "launcher_of", "usable_devices"]
+__all__ = ["context_in_form", "context_of", "device_context", "find_devices", "launcher_of", "usable_devices"]
 
 _lock = threading.RLock()
 _queues: dict[int, DeviceQueue] = {}
@@ -37,6 +37,18 @@ def device_context(index: int, dialect: str = OPENCL.name, limit_bytes: int = 0)
         if context is None:
             context = _contexts[queue, dialect, limit_bytes] = _made(queue, dialect, limit_bytes)
         return context
+
+
+def context_in_form(index: int, form: DeviceForm) -> DeviceContext:
+    """A context of its own for a device in a certain form, which is not tested: how kernels for other devices are tried.
+
+    Args:
+        index: of the device among ``find_devices()``.
+        form: dialect and class; any class runs on any device whose work-groups have so many lanes.
+    """
+    with _lock:
+        queue = _queue(index)
+        return _context(queue, form, 0, _store(queue.found))
 
 
 def context_of(options: ProviderOptions) -> DeviceContext:
@@ -78,11 +90,15 @@ def _queue(index: int) -> DeviceQueue:
 def _made(queue: DeviceQueue, dialect: str, limit_bytes: int) -> DeviceContext:
     store = _store(queue.found)
     form = chosen_form(_wanted(queue.found, dialect), OPENCL, _tester(queue, store), store, queue.name)
-    return DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue, limit_bytes), store))
+    return _context(queue, form, limit_bytes, store)
 
 
 def _tester(queue: DeviceQueue, store: DriverStore) -> Callable[[DeviceForm], DeviceContext]:
-    return lambda form: DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue), store))
+    return lambda form: _context(queue, form, 0, store)
+
+
+def _context(queue: DeviceQueue, form: DeviceForm, limit_bytes: int, store: DriverStore) -> DeviceContext:
+    return DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue, limit_bytes), store))
 
 
 def _wanted(found: FoundDevice, dialect: str) -> DeviceForm:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
-from ort_sdk.device.status import report_error
+from ort_sdk.api import DeviceReset, HostArray, InvalidArgument, OrtSdkError
+from ort_sdk.device.status import fault_text
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated
@@ -110,7 +110,7 @@ class DeviceQueue:
             self.download(own.status, found)
             if found[0]:
                 self.upload(np.zeros(1, np.uint32), own.status)
-                raise report_error(int(found[0]), self.name)
+                raise InvalidArgument(f"kernels on {self.name}: {fault_text(int(found[0]))}")
 
     @contextlib.contextmanager
     def errors(self, attempt: str) -> Iterator[None]:

@@ -55,14 +55,14 @@ class OpenClExecutionProvider(ExecutionProvider):
 
     def describe_environment(self) -> Sequence[str]:
         launcher = self._launcher
-        found, programs, pool = launcher.queue.found, launcher.programs, launcher.pool
+        found, pool = launcher.queue.found, launcher.pool
         kind = "a processor" if found.is_cpu else "an accelerator"
-        kept = programs.folder or "no folder"
+        kept = launcher.programs.folder or "no folder: set ORT_SDK_CACHE_DIR"
         limit = f", at most {pool.limit_bytes}" if pool.limit_bytes else ""
         return (
             f"{found.label}: {found.driver}",
             f"{kind} with {found.device.global_mem_size >> 20} MiB, dialects {' and '.join(found.dialects)}",
             f"self-test passed with {launcher.form.text}",
-            f"programs: {programs.built} compiled, {programs.loaded} from files of {kept}",
+            f"compiled kernels are kept in {kept}",
             f"memory: {pool.bytes_in_use} bytes in use, {pool.bytes_held} held{limit}",
         )
