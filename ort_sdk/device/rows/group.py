@@ -1,4 +1,4 @@
-"""Row kernels for GPUs: lanes of a work-group share a row, or each has one to itself where neighbours in memory are of other rows."""
+"""Row kernels for GPUs: lanes of a work-group share a row, or each has its own where neighbours in memory are of other rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupText(RowText):
             lines += [f"{self.kind} {name} = {self.filled(text, '', '', vector=False)};" for name, text in step.derived]
         lines += self._row_stores()
         if self.result is not None:
-            lines += self._loop(self.stored_result(self._cell(), vector=False))
+            lines += self._loop(self.stored_result(self.result, self._cell(), vector=False))
         return lines
 
     def _cell(self) -> str:

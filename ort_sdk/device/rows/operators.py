@@ -25,7 +25,7 @@ __all__ = ["ROW_OVERRIDES"]
 MICROSOFT = "com.microsoft"
 
 
-def _log_softmax(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compute | None:
+def _log_softmax(info: KernelInfo, xp: DeviceNamespace, _shared: Compute) -> Compute | None:
     is_coerced = info.since_version < 13
 
     def function(x: DeviceArray, axis: int) -> DeviceArray:
@@ -51,7 +51,7 @@ def _typed(info: KernelInfo, index: int, value: DeviceArray) -> DeviceArray:
 def _normalization(program: RowProgram) -> Override:
     """Normalized over the axes from ``axis`` on, scaled, shifted; the program's values as further outputs."""
 
-    def override(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compute:
+    def override(info: KernelInfo, _xp: DeviceNamespace, shared: Compute) -> Compute:
         axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
         count = 1 + len(program.values)
         wants_values = any(info.wants_output(index) for index in range(1, count))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ort_sdk.device.element_types import COMPUTE
 from ort_sdk.device.expressions.writer import stored
 
-from .text import RowText, combined, decoded, start_of
+from .text import ElementTarget, RowText, combined, decoded, start_of
 
 __all__ = ["ProcessorText"]
 
@@ -61,7 +61,7 @@ class ProcessorText(RowText):
                 lines += self._splats(number)
         lines += self._row_stores(vector=False)
         if self.result is not None:
-            lines += self._nest(self._result_loops())
+            lines += self._nest(self._result_loops(self.result))
         return lines
 
     def _splats(self, number: int) -> list[str]:
@@ -106,7 +106,12 @@ class ProcessorText(RowText):
         if len(accumulators) > 1:
             lines.append(f"for (; {index} + {len(accumulators) * width} <= end;) {{")
             for each in accumulators:
-                lines += ["{", *self.pass_of(number, self._cell(), self._position(), each, vector=True), "}", f"{index} += {width};"]
+                lines += [
+                    "{",
+                    *self.pass_of(number, self._cell(), self._position(), each, vector=True),
+                    "}",
+                    f"{index} += {width};",
+                ]
             lines.append("}")
         lines.append(f"for (; {index} + {width} <= end; {index} += {width}) {{")
         lines += [*self.pass_of(number, self._cell(), self._position(), accumulators[0], vector=True), "}"]
@@ -116,14 +121,14 @@ class ProcessorText(RowText):
             lines += [*self.pass_of(number, self._cell(), index, name, vector=False), "}"]
         return lines
 
-    def _result_loops(self) -> list[str]:
+    def _result_loops(self, target: ElementTarget) -> list[str]:
         width, index = self.form.width, self.inner_names[-1]
         lines = [f"index_t {index} = low;"]
         if width > 1:
             lines.append(f"for (; {index} + {width} <= high; {index} += {width}) {{")
-            lines += [*self.stored_result(self._cell(), vector=True), "}"]
+            lines += [*self.stored_result(target, self._cell(), vector=True), "}"]
         if self.space.inner[-1] % width or width == 1:
-            lines += [f"for (; {index} < high; {index}++) {{", *self.stored_result(self._cell(), vector=False), "}"]
+            lines += [f"for (; {index} < high; {index}++) {{", *self.stored_result(target, self._cell(), vector=False), "}"]
         return lines
 
     def _nest(self, inner: list[str]) -> list[str]:
@@ -132,7 +137,9 @@ class ProcessorText(RowText):
         if len(names) == 1:
             return ["{", "index_t low = lo, high = hi;", *inner, "}"]
         lines = [f"for (index_t {names[0]} = lo; {names[0]} < hi; {names[0]}++)"]
-        lines += [f"for (index_t {name} = 0; {name} < {size}; {name}++)" for name, size in zip(names[1:-1], sizes[1:-1], strict=True)]
+        lines += [
+            f"for (index_t {name} = 0; {name} < {size}; {name}++)" for name, size in zip(names[1:-1], sizes[1:-1], strict=True)
+        ]
         return [*lines, "{", f"index_t low = 0, high = {sizes[-1]};", *inner, "}"]
 
     def _position(self) -> str:
@@ -173,8 +180,8 @@ class ProcessorText(RowText):
             lines += self._derived(number, vector=vector)
         lines += self._row_stores(vector=vector)
         if self.result is not None:
-            index = self.inner_names[-1]
-            body = self.stored_result(self._cell(), vector=vector)
+            index, target = self.inner_names[-1], self.result
+            body = self.stored_result(target, self._cell(), vector=vector)
             lines += self._nest([f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"])
         return lines
 
@@ -202,7 +209,9 @@ class ProcessorText(RowText):
             else:
                 own = "i32" if target.name == "position" else self.kind
                 element = stored(target.memory, self._lane_position(), f"({kind})each[lane]", target.element_type)
-                lines.append(f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}")
+                lines.append(
+                    f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}"
+                )
         return lines
 
     def _lane_position(self) -> str:

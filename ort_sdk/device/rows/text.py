@@ -65,7 +65,9 @@ class ElementTarget:
 
     def store(self, indices: Sequence[str], value: str, *, vector: bool) -> str:
         """The statement that writes it."""
-        terms = [name if step == "1" else f"{name} * {step}" for name, step in zip(indices, self.steps, strict=True) if step != "0"]
+        terms = [
+            name if step == "1" else f"{name} * {step}" for name, step in zip(indices, self.steps, strict=True) if step != "0"
+        ]
         position = " + ".join(([] if self.offset == "0" else [self.offset]) + terms) or "0"
         return stored(self.memory, position, value, self.element_type, vector=vector)
 
@@ -199,26 +201,23 @@ class RowText:
         step = self.program.steps[number]
         lines = self.element(number, cell, vector=vector)
         if number == 0 and self.kept is not None:
-            lines = self._keeping(lines, vector=vector)
+            lines = self._keeping(*self.kept, lines, vector=vector)
         kind = self.type_of(step)
         value = self.filled(step.value, "x", position, vector=vector)
         lines.append(f"{kind}{'v' if vector else ''} b = {value};")
         lines.append(f"{accumulator} = {combined(step.combination, accumulator, 'b', kind, vector=vector)};")
         return lines
 
-    def _keeping(self, lines: list[str], *, vector: bool) -> list[str]:
+    def _keeping(self, value: ElementValue, target: ElementTarget, lines: list[str], *, vector: bool) -> list[str]:
         """The statements with those that write the element itself, before it is changed."""
-        assert self.kept is not None
-        value, target = self.kept
         first = len(self.raw(vector=vector))
         own, name = value.lines(self.index_names, vector=vector)
         return [*lines[:first], *own, target.store(self.index_names, name, vector=vector), *lines[first:]]
 
-    def stored_result(self, cell: str, *, vector: bool) -> list[str]:
+    def stored_result(self, target: ElementTarget, cell: str, *, vector: bool) -> list[str]:
         """Statements of the last pass: the result, through the epilogue, to its place."""
-        assert self.result is not None
         lines = self.element(len(self.program.steps), cell, vector=vector)
         kind = f"{self.kind}v" if vector else self.kind
         lines.append(f"{kind} result = {self.filled(self.program.result, 'x', '', vector=vector)};")
         own, value = ([], "result") if self.epilogue is None else self.epilogue.lines(self.index_names, vector=vector)
-        return [*lines, *own, self.result.store(self.index_names, value, vector=vector)]
+        return [*lines, *own, target.store(self.index_names, value, vector=vector)]

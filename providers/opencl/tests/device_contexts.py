@@ -36,4 +36,6 @@ def launches_of(xp, monkeypatch):
 def host(array):
     """Contents in NumPy, float16 and such in float64."""
     found = array.context.download(array.node)
-    return found.astype(np.float64) if found.dtype.kind == "V" or found.dtype.itemsize == 2 and found.dtype.kind == "f" else found
+    return (
+        found.astype(np.float64) if found.dtype.kind == "V" or (found.dtype.itemsize == 2 and found.dtype.kind == "f") else found
+    )

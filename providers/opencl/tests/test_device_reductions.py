@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from .device_contexts import CLASSES, host, launches_of, namespace
 
 from ort_sdk.api import InvalidArgument
+
+from .device_contexts import CLASSES, host, launches_of, namespace
 
 pytestmark = pytest.mark.opencl
 
@@ -140,9 +141,7 @@ def test_views_and_expressions_are_computed_as_they_are_loaded(xp, axis, monkeyp
     got = host(xp.sum(value, axis=axis))
     assert all(name.startswith("rows_") for name in names)
     assert np.all(np.abs(got - want.astype("f8").sum(axis=axis)) <= 2 * _most_error(want, axis) + 1e-4)
-    np.testing.assert_array_equal(
-        host(xp.max(xp.permute_dims(array, (2, 0, 1)), axis=0)), np.transpose(x, (2, 0, 1)).max(axis=0)
-    )
+    np.testing.assert_array_equal(host(xp.max(xp.permute_dims(array, (2, 0, 1)), axis=0)), np.transpose(x, (2, 0, 1)).max(axis=0))
 
 
 def test_nothing_is_reduced_to_what_changes_nothing(xp):

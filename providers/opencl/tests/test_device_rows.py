@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from ort_sdk.api import InvalidArgument, TensorElementType
+import ort_sdk as ort
+from ort_sdk.api import InvalidArgument
 from ort_sdk.device.rows.program import LOG_SOFTMAX, ROOT_MEAN_SQUARE, SOFTMAX, STANDARDIZED
 from ort_sdk.device.rows.result import row_result, row_result_with_values
 
@@ -12,7 +13,15 @@ from .device_contexts import CLASSES, host, launches_of, namespace
 
 pytestmark = pytest.mark.opencl
 
-CASES = [((5, 7), (1,)), ((5, 7), (0,)), ((3, 1000), (1,)), ((2, 3, 5, 33), (1,)), ((4, 6, 18), (1, 2)), ((70, 3), (1,)), ((6,), (0,))]
+CASES = [
+    ((5, 7), (1,)),
+    ((5, 7), (0,)),
+    ((3, 1000), (1,)),
+    ((2, 3, 5, 33), (1,)),
+    ((4, 6, 18), (1, 2)),
+    ((70, 3), (1,)),
+    ((6,), (0,)),
+]
 LONG = ((2, 9001), (1,))
 """Rows that local memory does not hold."""
 
@@ -119,11 +128,10 @@ def test_no_elements(xp):
     assert host(xp.softmax(xp.from_host(np.zeros((3, 0), "f4")), 1)).shape == (3, 0)
 
 
-def _run(op_type, inputs, domain="", outputs=1, opset=21, **attributes):
-    import ort_sdk as ort
-
+def _run(op_type, inputs, domain="", outputs=(1,), opset=21, **attributes):
+    """What a session gives for a node; ``outputs`` says which of them it has."""
     names = [f"x{number}" if each is not None else "" for number, each in enumerate(inputs)]
-    results = [f"y{number}" if wanted else "" for number, wanted in enumerate(outputs if isinstance(outputs, list) else [1] * outputs)]
+    results = [f"y{number}" if is_wanted else "" for number, is_wanted in enumerate(outputs)]
     node = helper.make_node(op_type, names, results, domain=domain, **attributes)
     values = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
@@ -146,9 +154,7 @@ def _run(op_type, inputs, domain="", outputs=1, opset=21, **attributes):
 def test_skip_layer_normalization(dtype):
     x, skip, bias = (_floats((2, 5, 48), dtype, seed) if seed < 2 else _floats((48,), dtype, seed) for seed in range(3))
     gamma, beta = _floats((48,), dtype, 3), _floats((48,), dtype, 4)
-    y, total = _run(
-        "SkipLayerNormalization", [x, skip, gamma, beta, bias], "com.microsoft", outputs=[1, 0, 0, 1], epsilon=1e-5
-    )
+    y, total = _run("SkipLayerNormalization", [x, skip, gamma, beta, bias], "com.microsoft", outputs=[1, 0, 0, 1], epsilon=1e-5)
     want = x.astype("f8") + skip + bias
     tolerance = 1e-5 if dtype == "f4" else 1e-2
     np.testing.assert_allclose(total.astype("f8"), want, rtol=tolerance, atol=tolerance)
@@ -162,7 +168,7 @@ def test_skip_layer_normalization(dtype):
 
 def test_skip_layer_normalization_with_statistics():
     x, skip, gamma, beta = _floats((2, 5, 48)), _floats((2, 5, 48), seed=1), _floats((48,), seed=2), _floats((48,), seed=3)
-    results = _run("SkipLayerNormalization", [x, skip, gamma, beta], "com.microsoft", outputs=4, epsilon=1e-5)
+    results = _run("SkipLayerNormalization", [x, skip, gamma, beta], "com.microsoft", outputs=[1, 1, 1, 1], epsilon=1e-5)
     y, mean, inverse = _standardized((x + skip).astype("f8"), 2)
     for got, want in zip(results, (y * gamma + beta, mean, inverse, x + skip), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -173,9 +179,8 @@ def test_skip_layer_normalization_with_statistics():
 def test_group_norm(channels_last, activation):
     x, gamma, beta = _floats((2, 12, 3, 5)), _floats((12,), seed=1), _floats((12,), seed=2)
     given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last else x
-    (got,) = _run(
-        "GroupNorm", [given, gamma, beta], "com.microsoft", groups=3, epsilon=1e-5, channels_last=channels_last, activation=activation
-    )
+    attributes = {"groups": 3, "epsilon": 1e-5, "channels_last": channels_last, "activation": activation}
+    (got,) = _run("GroupNorm", [given, gamma, beta], "com.microsoft", **attributes)
     want = _standardized(x.reshape(2, 3, -1).astype("f8"), 2)[0].reshape(x.shape)
     want = want * gamma[:, None, None] + beta[:, None, None]
     want = want / (1 + np.exp(-want)) if activation else want
@@ -190,5 +195,6 @@ def test_layer_normalization_of_no_elements_and_of_bad_shapes():
         _run("LayerNormalization", [np.zeros((2, 8), "f4"), np.ones(7, "f4")])
     with pytest.raises(InvalidArgument, match="must have shape"):
         _run("InstanceNormalization", [np.zeros((2, 8, 3), "f4"), np.ones(7, "f4"), np.ones(8, "f4")])
+    inputs = [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")]
     with pytest.raises(InvalidArgument, match="divide"):
-        _run("GroupNorm", [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")], "com.microsoft", groups=4, activation=0)
+        _run("GroupNorm", inputs, "com.microsoft", groups=4, activation=0)
