@@ -76,9 +76,8 @@ class GroupText(RowText):
         ]
 
     def _row_stores(self) -> list[str]:
-        position = "row" if self.form.chunks == 1 else f"row * {self.form.chunks} + GROUP(1)"
         lines = [f"if (lane == 0 && row < {self.row_count}) {{"]
         for target in self.rows:
             value = f"({COMPUTE[target.element_type]}){target.name}"
-            lines.append(stored(target.memory, position, value, target.element_type))
+            lines.append(stored(target.memory, self.row_position("row"), value, target.element_type))
         return [*lines, "}"] if self.rows else []

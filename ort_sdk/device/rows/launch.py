@@ -53,7 +53,7 @@ class RowWork:
             self.space(),
             device,
             takes_vectors=dialect.has_vector_math and self._takes_vectors(),
-            may_split=not self.program.result and len(self.program.steps) == 1,
+            may_split=not self.program.result,
         )
 
     def space(self) -> RowSpace:

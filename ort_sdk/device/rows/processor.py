@@ -200,19 +200,15 @@ class ProcessorText(RowText):
         return self._nest(blocks)
 
     def _row_stores(self, *, vector: bool) -> list[str]:
-        position = "row" if self.form.chunks == 1 else f"row * {self.form.chunks} + GROUP(1)"
         lines = []
         for target in self.rows:
             kind = COMPUTE[target.element_type]
             if not vector:
-                lines.append(stored(target.memory, position, f"({kind}){target.name}", target.element_type))
+                lines.append(stored(target.memory, self.row_position("row"), f"({kind}){target.name}", target.element_type))
             else:
                 own = "i32" if target.name == "position" else self.kind
-                element = stored(target.memory, self._lane_position(), f"({kind})each[lane]", target.element_type)
+                element = stored(target.memory, self.row_position("(row + lane)"), f"({kind})each[lane]", target.element_type)
                 lines.append(
                     f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}"
                 )
         return lines
-
-    def _lane_position(self) -> str:
-        return "row + lane" if self.form.chunks == 1 else f"(row + lane) * {self.form.chunks} + GROUP(1)"

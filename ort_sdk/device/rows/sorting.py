@@ -54,8 +54,8 @@ KERNEL WORKGROUP(1, 1, 1) void sort_rows(
 """
 
 _GROUP = """
-/* Sorts a part of SIZE elements of each row of (rows, n) in local memory, by a bitonic network; what is beyond the row comes last.
-   The positions go to index[row, :kept], the elements to keys[row, :] where other parts are to be merged. */
+/* Sorts a part of SIZE elements of each row of (rows, n) in local memory, by a bitonic network; what is beyond the row comes
+   last. The positions go to index[row, :kept], the elements to keys[row, :] where other parts are to be merged. */
 FN int comes_first(T a, i32 i, T b, i32 j, i32 count) {
   if (i >= count || j >= count) return i < j;
   return BEFORE(a, b) || (!BEFORE(b, a) && i < j);

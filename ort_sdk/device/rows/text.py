@@ -139,7 +139,12 @@ class RowText:
         self.index_names = space.ordered([*self.outer_names, *self.inner_names], across=form.is_across)
         self.outer_sizes = [parameters.index(size) if axis else "" for axis, size in enumerate(space.outer)]
         self.inner_sizes = [parameters.index(size) for size in space.inner]
+        self.chunks = parameters.index(form.chunks)
         self.row_count, self.count = parameters.index(space.rows), parameters.index(space.count)
+
+    def row_position(self, row: str) -> str:
+        """Where the results of a row, or of this part of it, go."""
+        return row if self.form.chunks == 1 else f"{row} * {self.chunks} + GROUP(1)"
 
     def type_of(self, step: Step) -> str:
         """Type that a step computes in."""
