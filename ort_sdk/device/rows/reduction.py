@@ -81,7 +81,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void best_of_parts(
     i64 at = positions[row * parts];
     for (i64 p = row * parts + 1; p < (row + 1) * parts; p++) {
       T next = extremes[p];
-      if (next BEFORE best || (next != next && (IS_LAST || best == best))) { best = next; at = positions[p]; }
+      if (next BEFORE best || (IS_NAN(next) && (IS_LAST || !IS_NAN(best)))) { best = next; at = positions[p]; }
     }
     index[row] = at;
   }
@@ -91,7 +91,8 @@ KERNEL WORKGROUP(LANES, 1, 1) void best_of_parts(
 
 def _best_of_parts(context: DeviceContext, extremes: Strided, positions: Strided, output: Strided, before: str) -> None:
     lanes, rows = context.device.lanes, element_count(output.shape)
-    defines = (("LANES", lanes), ("T", STORAGE[extremes.element_type]), ("BEFORE", before), ("IS_LAST", int("=" in before)))
+    order = (("BEFORE", before), ("IS_LAST", int("=" in before)), ("IS_NAN(x)", "((x) != (x))"))
+    defines = (("LANES", lanes), ("T", STORAGE[extremes.element_type]), *order)
     source = KernelSource("best_of_parts", _BEST, defines)
     arguments = (extremes.held, positions.held, output.held, index64(rows), index64(extremes.shape[-1]))
     context.submit(Launch(source, (-(-rows // lanes),), (lanes,), arguments, (2,)))

@@ -14,7 +14,6 @@ from ort_sdk.device.expressions.writer import ExpressionWriter, stored
 
 from .form import RowForm
 from .program import COMBINATIONS, RowProgram, Step
-from .space import RowSpace
 
 __all__ = ["ElementTarget", "ElementValue", "RowTarget", "RowText", "combined", "decoded", "start_of"]
 
@@ -102,8 +101,7 @@ class RowText:
 
     Args:
         program: what is done.
-        space: axes.
-        form: chosen for them.
+        form: chosen for its rows.
         root: expression of the elements.
         writer: of it.
         parameters: of the kernel.
@@ -118,7 +116,6 @@ class RowText:
     def __init__(
         self,
         program: RowProgram,
-        space: RowSpace,
         form: RowForm,
         root: Node,
         writer: ExpressionWriter,
@@ -130,6 +127,7 @@ class RowText:
         epilogue: ElementValue | None,
         buffer_cells: int,
     ) -> None:
+        space = form.space
         self.program, self.space, self.form, self.root, self.writer = program, space, form, root, writer
         self.parameters, self.numbers, self.rows = parameters, numbers, rows
         self.kept, self.result, self.epilogue, self.buffer_cells = kept, result, epilogue, buffer_cells
