@@ -10,10 +10,10 @@ import numpy as np
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic, indexing
 from ort_sdk.device.array import DeviceArray
-from ort_sdk.device.element_types import COMPUTE, STORAGE, is_floating
+from ort_sdk.device.element_types import HALF_TYPES, is_floating
 from ort_sdk.device.expressions.nodes import Constant, element_count
-from ort_sdk.device.launches import KernelSource, Launch, index64
 from ort_sdk.device.rows.reduction import find_position, reduce_rows
+from ort_sdk.device.rows.scan import scan
 
 __all__ = ["REDUCTIONS"]
 
@@ -143,36 +143,17 @@ def argmin(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False
     return _found("min", x, axis, keepdims)
 
 
-_RUNNING = """
-/* running sums or products along the axis in the middle of (outer, count, inner) */
-KERNEL WORKGROUP(LANES, 1, 1) void running(GLOBAL(const T) x, GLOBAL(T) y, i64 total, i64 count, i64 inner) {
-  i64 e = (i64)GROUP(0) * LANES + LANE(0);
-  if (e < total) {
-    i64 position = e / inner * count * inner + e % inner;
-    T a = START;
-    for (i64 c = 0; c < count; c++, position += inner) { a = (T)(a OPERATOR x[position]); y[position] = a; }
-  }
-}
-"""
-
-
 def _running(name: str, x: DeviceArray, axis: int | None, dtype: Any, include_initial: bool) -> DeviceArray:
     if axis is None and x.ndim != 1:
         raise InvalidArgument(f"running {name} of an array of shape {list(x.shape)}: name an axis")
-    context, place = x.context, (0 if axis is None else axis) % x.ndim
+    (place,) = _axes(0 if axis is None else axis, x.ndim)
     element_type = _sum_type(x, dtype)
-    source = context.dense(arithmetic.cast_node(context, x.node, element_type))
-    output = context.new(x.shape, element_type)
-    count, inner = x.shape[place], element_count(x.shape[place + 1 :])
+    computed = TensorElementType.FLOAT if element_type in HALF_TYPES else element_type
+    context, output = x.context, x.context.new(x.shape, computed)
     if x.size:
-        total, lanes = x.size // count, context.device.lanes
-        operation = (("START", 0), ("OPERATOR", "+")) if name == "sum" else (("START", 1), ("OPERATOR", "*"))
-        storage = STORAGE[element_type] if STORAGE[element_type] == COMPUTE[element_type] else COMPUTE[element_type]
-        kernel = KernelSource("running", _RUNNING, (("LANES", lanes), ("T", storage), *operation))
-        arguments = (source.memory, output.memory, index64(total), index64(count), index64(inner))
-        assert source.memory is not None and output.memory is not None
-        context.submit(Launch(kernel, (-(-total // lanes),), (lanes,), arguments, (1,)))  # type: ignore[arg-type]
-    result = x.made(output)
+        source = context.dense(arithmetic.cast_node(context, x.node, computed))
+        scan(context, source, place, output, product=name == "prod")
+    result = arithmetic.cast(x.made(output), element_type)
     if not include_initial:
         return result
     from .movement import concat

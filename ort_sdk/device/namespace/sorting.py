@@ -1,74 +1,69 @@
-"""Sorting along the last axis."""
+"""Sorting along an axis: equal elements keep their order, and NaN comes last."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
-from ort_sdk.device.element_types import COMPUTE, STORAGE
-from ort_sdk.device.expressions.nodes import element_count
-from ort_sdk.device.launches import KernelSource, Launch, index64
+from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.expressions.nodes import Strided, element_count
+from ort_sdk.device.rows.selection import MOST_SELECTED, select_first
+from ort_sdk.device.rows.sorting import sort_rows
 
 from .gathering import take_along_axis
 from .movement import moveaxis
 
 __all__ = ["SORTING", "argsort", "smallest_indices"]
 
-_RANK = """
-/* index[r, place of element i among its row] = i: an element's place is how many come before it */
-KERNEL WORKGROUP(LANES, 1, 1) void rank(GLOBAL(const T) x, GLOBAL(i64) index, i64 total, i64 n, i64 kept) {
-  i64 e = (i64)GROUP(0) * LANES + LANE(0);
-  if (e < total) {
-    i64 i = e % n, row = e / n;
-    GLOBAL(const T) own = x + row * n;
-    T value = own[i];
-    i64 place = 0;
-    for (i64 j = 0; j < n; j++) {
-      T other = own[j];
-      int before = BEFORE(other, value), after = BEFORE(value, other);
-      place += before || (!after && j < i);
-    }
-    if (place < kept) index[row * kept + place] = i;
-  }
-}
-"""
 
-
-def _ranked(x: DeviceArray, kept: int, *, descending: bool) -> DeviceArray:
-    """Indices of the first elements of each row in order; equal ones keep their order, NaN comes last."""
+def _first(x: DeviceArray, kept: int, *, descending: bool) -> DeviceArray:
+    """Positions of the elements of each row that come first, in order."""
     context, n = x.context, x.shape[-1]
     output = context.new((*x.shape[:-1], kept), TensorElementType.INT64)
-    total = element_count(x.shape)
-    if not total or not kept:
+    if not element_count(output.shape):
         return x.made(output)
-    wide = x if COMPUTE[x.element_type] == STORAGE[x.element_type] else arithmetic.cast(x, _computed(x.element_type))
-    source = context.dense(wide.node)
-    order = "((a) > (b) || ((a) == (a) && (b) != (b)))" if descending else "((a) < (b) || ((a) == (a) && (b) != (b)))"
-    lanes = context.device.lanes
-    kernel = KernelSource("rank", _RANK, (("LANES", lanes), ("T", STORAGE[wide.element_type]), ("BEFORE(a, b)", order)))
-    arguments: Any = (source.memory, output.memory, index64(total), index64(n), index64(kept))
-    context.submit(Launch(kernel, (-(-total // lanes),), (lanes,), arguments, (1,)))
+    source = context.dense(arithmetic.cast(x, _compared(x.element_type)).node)
+    count = element_count(x.shape[:-1])
+    rows = Strided(source.memory, (count, n), source.element_type)
+    positions = Strided(output.memory, (count, kept), output.element_type)
+    place = select_first if kept <= MOST_SELECTED and kept < n else sort_rows
+    place(context, rows, positions, descending=descending)
     return x.made(output)
 
 
-def _computed(element_type: TensorElementType) -> TensorElementType:
-    return TensorElementType.UINT8 if element_type is TensorElementType.BOOL else TensorElementType.FLOAT
+def _compared(element_type: TensorElementType) -> TensorElementType:
+    """The type that elements of a type are compared in."""
+    if element_type is TensorElementType.BOOL:
+        return TensorElementType.UINT8
+    return TensorElementType.FLOAT if element_type in HALF_TYPES else element_type
 
 
 def smallest_indices(keys: DeviceArray, k: int) -> DeviceArray:
     """See ``ArrayNamespace.smallest_indices``."""
-    return _ranked(keys, k, descending=False)
+    return _first(keys, k, descending=False)
 
 
-def argsort(x: DeviceArray, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> DeviceArray:
-    """Indices that sort along an axis; equal elements keep their order."""
+def argsort(
+    x: DeviceArray,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,  # noqa: ARG001 - the standard's; it always is
+) -> DeviceArray:
+    """Positions of the elements along an axis, in order."""
     rows = moveaxis(x, axis, -1)
-    return moveaxis(_ranked(rows, rows.shape[-1], descending=descending), -1, axis)
+    return moveaxis(_first(rows, rows.shape[-1], descending=descending), -1, axis)
 
 
-def sort(x: DeviceArray, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> DeviceArray:
+def sort(
+    x: DeviceArray,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,  # noqa: ARG001 - the standard's; it always is
+) -> DeviceArray:
     """The elements in order."""
     return take_along_axis(x, argsort(x, axis=axis, descending=descending), axis=axis)
 

@@ -13,9 +13,11 @@ LEAST_VECTOR = 4
 """Elements from which on a vector is worth its tail."""
 LANE_ELEMENTS = 8192
 """Elements that a processor's lane computes at least, so that starting it takes no time."""
+SIDE_BY_SIDE = 4
+"""Vectors across rows that a processor reduces together."""
 CHUNK_ELEMENTS = 16384
 """Elements of a part of a long row at least, on a processor."""
-LEAST_LANE_ELEMENTS, MOST_LANE_ELEMENTS, MOST_CHUNKS = 16, 256, 1024
+LEAST_LANE_ELEMENTS, MOST_LANE_ELEMENTS, MOST_CHUNKS = 16, 64, 1024
 """Elements of a part of a long row for each lane of a group, and parts."""
 
 
@@ -23,10 +25,13 @@ LEAST_LANE_ELEMENTS, MOST_LANE_ELEMENTS, MOST_CHUNKS = 16, 256, 1024
 class RowForm:
     """Where the work goes."""
 
+    space: RowSpace
     width: int = 1
     """Elements of a vector."""
     is_across: bool = False
     """Whether a vector has one element of each of several rows, and not several of one."""
+    vectors: int = 1
+    """Vectors of neighbouring rows that are reduced side by side, so that memory is read in longer pieces."""
     rows_per_lane: int = 1
     """Rows, or vectors of rows, that a processor's lane goes through one by one."""
     lanes: int = 1
@@ -51,24 +56,26 @@ def row_form(space: RowSpace, device: DeviceClass, *, takes_vectors: bool, may_s
         may_split: whether a row may be reduced in parts that another launch combines.
     """
     if device.is_cpu:
-        return _processor_form(space, device, takes_vectors=takes_vectors, may_split=may_split)
+        return _processor_form(space, device, takes_vectors=takes_vectors, only_reduces=may_split)
     return _group_form(space, device, may_split=may_split)
 
 
-def _processor_form(space: RowSpace, device: DeviceClass, *, takes_vectors: bool, may_split: bool) -> RowForm:
-    width, is_across = 1, False
+def _processor_form(space: RowSpace, device: DeviceClass, *, takes_vectors: bool, only_reduces: bool) -> RowForm:
+    width, vectors, is_across = 1, 1, False
     if takes_vectors and space.is_dense_along and space.inner[-1] >= LEAST_VECTOR:
         width = _power_below(space.inner[-1], device.vector_width)
     elif takes_vectors and space.is_dense_across and space.outer[-1] >= LEAST_VECTOR:
         width, is_across = _power_below(space.outer[-1], device.vector_width), True
-    blocks = space.rows // space.outer[-1] * -(-space.outer[-1] // width) if is_across else space.rows
-    work = space.count * (width if is_across else 1)
+        if only_reduces and space.outer[-1] % (SIDE_BY_SIDE * width) == 0:
+            vectors = SIDE_BY_SIDE
+    blocks = space.rows // space.outer[-1] * -(-space.outer[-1] // (width * vectors)) if is_across else space.rows
+    work = space.count * (width * vectors if is_across else 1)
     per_lane = max(1, min(LANE_ELEMENTS // work, blocks // (4 * device.units)))
     chunks = 1
-    if may_split and blocks < 2 * device.units:
+    if only_reduces and blocks < 2 * device.units:
         chunks = max(1, min(-(-4 * device.units // blocks), work // CHUNK_ELEMENTS, space.inner[0]))
     chunk = _rounded(-(-space.inner[0] // chunks), width if len(space.inner) == 1 else 1)
-    return RowForm(width, is_across, per_lane, chunks=-(-space.inner[0] // chunk), chunk=chunk)
+    return RowForm(space, width, is_across, vectors, per_lane, chunks=-(-space.inner[0] // chunk), chunk=chunk)
 
 
 def _group_form(space: RowSpace, device: DeviceClass, *, may_split: bool) -> RowForm:
@@ -89,7 +96,7 @@ def _group_form(space: RowSpace, device: DeviceClass, *, may_split: bool) -> Row
         # a lane adds its elements one by one
         chunks = min(max(chunks, -(-space.count // (row_lanes * MOST_LANE_ELEMENTS))), MOST_CHUNKS)
     chunk = -(-space.count // chunks)
-    return RowForm(lanes=lanes, row_lanes=row_lanes, chunks=-(-space.count // chunk), chunk=chunk, is_group=True)
+    return RowForm(space, lanes=lanes, row_lanes=row_lanes, chunks=-(-space.count // chunk), chunk=chunk, is_group=True)
 
 
 def _power_below(size: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""Row kernels for GPUs: lanes of a work-group share a row, or each has one to itself where neighbours in memory are of other rows."""
+"""Row kernels for GPUs: lanes of a work-group share a row, or each has its own where neighbours in memory are of other rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupText(RowText):
             lines += [f"{self.kind} {name} = {self.filled(text, '', '', vector=False)};" for name, text in step.derived]
         lines += self._row_stores()
         if self.result is not None:
-            lines += self._loop(self.stored_result(self._cell(), vector=False))
+            lines += self._loop(self.stored_result(self.result, self._cell(), vector=False))
         return lines
 
     def _cell(self) -> str:
@@ -76,9 +76,8 @@ class GroupText(RowText):
         ]
 
     def _row_stores(self) -> list[str]:
-        position = "row" if self.form.chunks == 1 else f"row * {self.form.chunks} + GROUP(1)"
         lines = [f"if (lane == 0 && row < {self.row_count}) {{"]
         for target in self.rows:
             value = f"({COMPUTE[target.element_type]}){target.name}"
-            lines.append(stored(target.memory, position, value, target.element_type))
+            lines.append(stored(target.memory, self.row_position("row"), value, target.element_type))
         return [*lines, "}"] if self.rows else []

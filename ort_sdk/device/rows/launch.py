@@ -53,7 +53,7 @@ class RowWork:
             self.space(),
             device,
             takes_vectors=dialect.has_vector_math and self._takes_vectors(),
-            may_split=not self.program.result and len(self.program.steps) == 1,
+            may_split=not self.program.result,
         )
 
     def space(self) -> RowSpace:
@@ -83,7 +83,7 @@ class RowWork:
 
 def row_launch(work: RowWork, form: RowForm, device: DeviceClass) -> Launch:
     """The launch for some work in a form."""
-    root, program, space = resolved(work.root), work.program, work.space()
+    root, program, space = resolved(work.root), work.program, form.space
     parameters = Parameters(wide=is_wide([*work.arrays(), *(target for _, target in work.rows)]))
     strides = {key: space.ordered(own, across=form.is_across) for key, own in space.strides.items()}
     writer = ExpressionWriter([root], strides, parameters)
@@ -102,9 +102,9 @@ def row_launch(work: RowWork, form: RowForm, device: DeviceClass) -> Launch:
     ]
     kept = None if keep is None or work.kept is None else (keep, _element_target(work.kept[1], strides, parameters))
     result = None if work.result is None else _element_target(work.result, strides, parameters)
-    cells = _buffer_cells(work, space, form, device)
+    cells = _buffer_cells(work, form, device)
     kind = GroupText if form.is_group else ProcessorText
-    text = kind(program, space, form, root, writer, parameters, numbers, rows, kept, result, epilogue, cells)
+    text = kind(program, form, root, writer, parameters, numbers, rows, kept, result, epilogue, cells)
     body = text.lines()
     name = f"rows_{program.name}"
     head = f"KERNEL WORKGROUP({form.lanes}, 1, 1) void {name}({parameters.text}) {{"
@@ -113,7 +113,7 @@ def row_launch(work: RowWork, form: RowForm, device: DeviceClass) -> Launch:
     if parameters.is_wide:
         defines.append(("INDEX64", 1))
     kernel = KernelSource(name, source, tuple(defines))
-    groups = (_groups(space, form), form.chunks) if form.chunks > 1 else (_groups(space, form),)
+    groups = (_groups(form), form.chunks) if form.chunks > 1 else (_groups(form),)
     lanes = (form.lanes, 1)[: len(groups)]
     return Launch(kernel, groups, lanes, tuple(parameters.arguments), tuple(parameters.writes))
 
@@ -124,21 +124,22 @@ def _element_target(array: Strided, strides: Mapping[int, Sequence[int]], parame
     return ElementTarget(memory, parameters.index(array.offset), steps, array.element_type)
 
 
-def _groups(space: RowSpace, form: RowForm) -> int:
+def _groups(form: RowForm) -> int:
+    space = form.space
     if form.is_group:
         return -(-space.rows * form.row_lanes // form.lanes)
     blocks = space.rows
     if form.is_across:
-        blocks = blocks // space.outer[-1] * -(-space.outer[-1] // form.width)
+        blocks = blocks // space.outer[-1] * -(-space.outer[-1] // (form.width * form.vectors))
     return -(-blocks // form.rows_per_lane)
 
 
-def _buffer_cells(work: RowWork, space: RowSpace, form: RowForm, device: DeviceClass) -> int:
+def _buffer_cells(work: RowWork, form: RowForm, device: DeviceClass) -> int:
     """Elements of local memory that keep rows between passes; 0 where reading them again is as good, or they do not fit."""
     is_plain = not isinstance(resolved(work.root), Apply) and not work.program.is_dear and device.is_cpu
-    if work.program.passes == 1 or is_plain:
+    if work.program.passes == 1 or is_plain or form.vectors > 1:
         return 0
-    cells = space.count * (form.lanes // form.row_lanes) * (form.width if form.is_across else 1)
+    cells = form.space.count * (form.lanes // form.row_lanes) * (form.width if form.is_across else 1)
     cells = max(64, 1 << (cells - 1).bit_length())
     itemsize = 8 if COMPUTE[resolved(work.root).element_type] in {"f64", "i64", "u64"} else 4
     return cells if cells * itemsize <= device.local_bytes // 2 else 0

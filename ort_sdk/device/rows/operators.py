@@ -25,7 +25,7 @@ __all__ = ["ROW_OVERRIDES"]
 MICROSOFT = "com.microsoft"
 
 
-def _log_softmax(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compute | None:
+def _log_softmax(info: KernelInfo, xp: DeviceNamespace, _shared: Compute) -> Compute | None:
     is_coerced = info.since_version < 13
 
     def function(x: DeviceArray, axis: int) -> DeviceArray:
@@ -51,7 +51,7 @@ def _typed(info: KernelInfo, index: int, value: DeviceArray) -> DeviceArray:
 def _normalization(program: RowProgram) -> Override:
     """Normalized over the axes from ``axis`` on, scaled, shifted; the program's values as further outputs."""
 
-    def override(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compute:
+    def override(info: KernelInfo, _xp: DeviceNamespace, shared: Compute) -> Compute:
         axis, epsilon = int(info.attribute("axis", -1)), float(info.attribute("epsilon", 1e-5))
         count = 1 + len(program.values)
         wants_values = any(info.wants_output(index) for index in range(1, count))
@@ -105,11 +105,10 @@ def _wide(xp: DeviceNamespace, x: DeviceArray) -> DeviceArray:
 def _instance_normalization(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compute:
     epsilon = float(info.attribute("epsilon", 1e-5))
 
-    def compute(x: DeviceArray, scale: DeviceArray, bias: DeviceArray) -> DeviceArray:
+    def compute(x: DeviceArray, scale: DeviceArray, bias: DeviceArray) -> Any:
         channels = x.shape[1:2]
         if x.ndim < 3 or 0 in x.shape or scale.shape != channels or bias.shape != channels:
-            refused: DeviceArray = shared(x, scale, bias)
-            return refused
+            return shared(x, scale, bias)
         axes, shape = list(range(2, x.ndim)), (*channels, *(1 for _ in x.shape[2:]))
         y = row_result(x, STANDARDIZED, axes, _numbers(x, axes, epsilon))
         return _typed(info, 0, _scaled(y, xp.reshape(scale, shape), xp.reshape(bias, shape)))
@@ -121,11 +120,10 @@ def _group_normalization(info: KernelInfo, xp: DeviceNamespace, shared: Compute)
     epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("num_groups"))
     is_per_group = info.since_version < 21
 
-    def compute(x: DeviceArray, scale: DeviceArray, bias: DeviceArray) -> DeviceArray:
+    def compute(x: DeviceArray, scale: DeviceArray, bias: DeviceArray) -> Any:
         expected = (groups,) if is_per_group else x.shape[1:2]
         if 0 in x.shape or groups < 1 or x.shape[1] % groups or scale.shape != expected or bias.shape != expected:
-            refused: DeviceArray = shared(x, scale, bias)
-            return refused
+            return shared(x, scale, bias)
         size = x.shape[1] // groups
         data = xp.reshape(x, (x.shape[0], groups, size, math.prod(x.shape[2:])))
         shape = (groups, 1 if is_per_group else size, 1)
@@ -141,11 +139,10 @@ def _group_norm(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compu
     epsilon, groups = float(info.attribute("epsilon", 1e-5)), int(info.attribute("groups"))
     is_last, has_silu = bool(info.attribute("channels_last", 1)), info.attribute("activation") == 1
 
-    def compute(x: DeviceArray, gamma: DeviceArray, beta: DeviceArray) -> DeviceArray:
+    def compute(x: DeviceArray, gamma: DeviceArray, beta: DeviceArray) -> Any:
         channels = x.shape[-1 if is_last else 1]
         if 0 in x.shape or groups < 1 or channels % groups:
-            refused: DeviceArray = shared(x, gamma, beta)
-            return refused
+            return shared(x, gamma, beta)
         size = channels // groups
         pixels = math.prod(x.shape[1:-1] if is_last else x.shape[2:])
         data = xp.reshape(x, (x.shape[0], pixels, groups, size) if is_last else (x.shape[0], groups, size, pixels))

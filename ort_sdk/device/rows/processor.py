@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ort_sdk.device.element_types import COMPUTE
 from ort_sdk.device.expressions.writer import stored
 
-from .text import RowText, combined, decoded, start_of
+from .text import ElementTarget, RowText, combined, decoded, start_of
 
 __all__ = ["ProcessorText"]
 
@@ -32,7 +32,7 @@ class ProcessorText(RowText):
         lines += self._bounds()
         blocks = self.row_count
         if form.is_across:
-            count = space.rows // space.outer[-1] * -(-space.outer[-1] // form.width)
+            count = space.rows // space.outer[-1] * -(-space.outer[-1] // (form.width * form.vectors))
             blocks = self.parameters.index(count)
         per_lane = self.parameters.index(form.rows_per_lane)
         lines.append(f"index_t first = (index_t)GROUP(0) * {per_lane}, stop = first + {per_lane};")
@@ -61,7 +61,7 @@ class ProcessorText(RowText):
                 lines += self._splats(number)
         lines += self._row_stores(vector=False)
         if self.result is not None:
-            lines += self._nest(self._result_loops())
+            lines += self._nest(self._result_loops(self.result))
         return lines
 
     def _splats(self, number: int) -> list[str]:
@@ -80,7 +80,7 @@ class ProcessorText(RowText):
         kind, name = self.type_of(step), step.name
         start, size = start_of(step.combination, kind), self.space.inner[-1]
         if width == 1:
-            return self._one_by_one(number, name, kind, start, vector=False)
+            return self._one_by_one(number, [name], kind, start, vector=False)
         unrolled = UNROLLED if self._is_light() and size >= UNROLLED * width else 1
         accumulators = [f"a{each}" for each in range(unrolled)]
         opened = [f"{kind}v {each} = splat_{kind}({start});" for each in accumulators]
@@ -121,14 +121,14 @@ class ProcessorText(RowText):
             lines += [*self.pass_of(number, self._cell(), index, name, vector=False), "}"]
         return lines
 
-    def _result_loops(self) -> list[str]:
+    def _result_loops(self, target: ElementTarget) -> list[str]:
         width, index = self.form.width, self.inner_names[-1]
         lines = [f"index_t {index} = low;"]
         if width > 1:
             lines.append(f"for (; {index} + {width} <= high; {index} += {width}) {{")
-            lines += [*self.stored_result(self._cell(), vector=True), "}"]
+            lines += [*self.stored_result(target, self._cell(), vector=True), "}"]
         if self.space.inner[-1] % width or width == 1:
-            lines += [f"for (; {index} < high; {index}++) {{", *self.stored_result(self._cell(), vector=False), "}"]
+            lines += [f"for (; {index} < high; {index}++) {{", *self.stored_result(target, self._cell(), vector=False), "}"]
         return lines
 
     def _nest(self, inner: list[str]) -> list[str]:
@@ -153,21 +153,42 @@ class ProcessorText(RowText):
         return f"{flat} * {self.form.width}" if self.form.is_across else flat
 
     def _across(self) -> list[str]:
+        if self.form.vectors > 1:
+            return self._across_side_by_side()
         width, index = self.form.width, self.outer_names[-1]
         size = self.outer_sizes[-1] or self.row_count
-        blocks = self.parameters.index(-(-self.space.outer[-1] // width))
-        lines: list[str] = []
-        if len(self.outer_names) > 1:
-            lines += [f"index_t above = unit / {blocks};", *decoded("above", self.outer_names[:-1], self.outer_sizes[:-1])]
-            lines += [f"index_t {index} = unit % {blocks} * {width};", f"index_t row = above * {size} + {index};"]
-        else:
-            lines += [f"index_t {index} = unit * {width};", f"index_t row = {index};"]
+        lines = [*self._block_of_rows(index, width), f"index_t row = above + {index};"]
         vector = self._across_rows(vector=True)
         if self.space.outer[-1] % width == 0:
             return [*lines, *vector]
         scalar = self._across_rows(vector=False)
         lines += [f"if ({index} + {width} <= {size}) {{", *vector, "} else {"]
         return [*lines, f"for (; {index} < {size}; {index}++, row++) {{", *scalar, "}", "}"]
+
+    def _block_of_rows(self, first: str, size: int) -> list[str]:
+        """Statements that make the first index of a block of rows along their last axis, and the row ``above`` that starts at."""
+        whole = self.outer_sizes[-1] or self.row_count
+        if len(self.outer_names) == 1:
+            return [f"index_t {first} = unit * {size}, above = 0;"]
+        blocks = self.parameters.index(-(-self.space.outer[-1] // size))
+        lines = [f"index_t above = unit / {blocks};", *decoded("above", self.outer_names[:-1], self.outer_sizes[:-1])]
+        return [*lines, f"index_t {first} = unit % {blocks} * {size};", f"above = above * {whole};"]
+
+    def _across_side_by_side(self) -> list[str]:
+        """Several vectors of neighbouring rows; there are no rows beside them."""
+        width, numbers = self.form.width, range(self.form.vectors)
+        lines = self._block_of_rows("left", width * self.form.vectors)
+        for number, step in enumerate(self.program.steps):
+            kind = self.type_of(step)
+            start = f"splat_{kind}({start_of(step.combination, kind)})"
+            names = [f"{step.name}{each}" for each in numbers]
+            lines += [f"{kind}v {name} = {start};" for name in names]
+            lines += self._one_by_one(number, names, f"{kind}v", start, vector=True)
+        for each in numbers:
+            lines += ["{", f"index_t row = above + left + {each * width};"]
+            lines += [f"{self.type_of(step)}v {step.name}v = {step.name}{each};" for step in self.program.steps]
+            lines += [*self._row_stores(vector=True), "}"]
+        return lines
 
     def _across_rows(self, *, vector: bool) -> list[str]:
         mark, lines = "v" if vector else "", []
@@ -176,43 +197,53 @@ class ProcessorText(RowText):
             start = start_of(step.combination, kind)
             start = f"splat_{kind}({start})" if vector else start
             lines.append(f"{kind}{mark} {name} = {start};")
-            lines += self._one_by_one(number, name, f"{kind}{mark}", start, vector=vector)
+            lines += self._one_by_one(number, [name], f"{kind}{mark}", start, vector=vector)
             lines += self._derived(number, vector=vector)
         lines += self._row_stores(vector=vector)
         if self.result is not None:
-            index = self.inner_names[-1]
-            body = self.stored_result(self._cell(), vector=vector)
+            index, target = self.inner_names[-1], self.result
+            body = self.stored_result(target, self._cell(), vector=vector)
             lines += self._nest([f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"])
         return lines
 
-    def _one_by_one(self, number: int, name: str, c_type: str, start: str, *, vector: bool) -> list[str]:
-        """A loop that combines the elements of a row, or of a vector's rows, in order; sums in blocks."""
+    def _one_by_one(self, number: int, names: list[str], c_type: str, start: str, *, vector: bool) -> list[str]:
+        """A loop that combines the elements of a row, or of vectors of rows, in order; sums in blocks."""
         index, step = self.inner_names[-1], self.program.steps[number]
-        position = f"splat_i32((i32){index})" if vector else index
         is_blocked = step.combination == "sum" and self.space.inner[-1] > SEQUENCE
-        accumulator = "a0" if is_blocked else name
-        body = self.pass_of(number, self._cell(), position, accumulator, vector=vector)
+        accumulators = [f"a{each}" for each in range(len(names))] if is_blocked else names
+        body = self._side_by_side(number, accumulators, vector=vector)
         if not is_blocked:
             return self._nest([f"for (index_t {index} = low; {index} < high; {index}++) {{", *body, "}"])
         blocks = [f"for (index_t block = low; block < high; block += {SEQUENCE}) {{"]
-        blocks += [f"index_t end = block + {SEQUENCE} < high ? block + {SEQUENCE} : high;", f"{c_type} a0 = {start};"]
-        blocks += [f"for (index_t {index} = block; {index} < end; {index}++) {{", *body, "}", f"{name} = {name} + a0;", "}"]
-        return self._nest(blocks)
+        blocks.append(f"index_t end = block + {SEQUENCE} < high ? block + {SEQUENCE} : high;")
+        blocks += [f"{c_type} {each} = {start};" for each in accumulators]
+        blocks += [f"for (index_t {index} = block; {index} < end; {index}++) {{", *body, "}"]
+        blocks += [f"{name} = {name} + {each};" for name, each in zip(names, accumulators, strict=True)]
+        return self._nest([*blocks, "}"])
+
+    def _side_by_side(self, number: int, accumulators: list[str], *, vector: bool) -> list[str]:
+        """Statements that combine an element, or a vector at each of several places, with its accumulator."""
+        index = self.inner_names[-1]
+        position = f"splat_i32((i32){index})" if vector else index
+        if len(accumulators) == 1:
+            return self.pass_of(number, self._cell(), position, accumulators[0], vector=vector)
+        lines = []
+        for each, accumulator in enumerate(accumulators):
+            lines += ["{", f"index_t {self.outer_names[-1]} = left + {each * self.form.width};"]
+            lines += [f"{self.type_of(step)}v {step.name}v = {step.name}{each};" for step in self.program.steps[:number]]
+            lines += [*self.pass_of(number, self._cell(), position, accumulator, vector=vector), "}"]
+        return lines
 
     def _row_stores(self, *, vector: bool) -> list[str]:
-        position = "row" if self.form.chunks == 1 else f"row * {self.form.chunks} + GROUP(1)"
         lines = []
         for target in self.rows:
             kind = COMPUTE[target.element_type]
             if not vector:
-                lines.append(stored(target.memory, position, f"({kind}){target.name}", target.element_type))
+                lines.append(stored(target.memory, self.row_position("row"), f"({kind}){target.name}", target.element_type))
             else:
                 own = "i32" if target.name == "position" else self.kind
-                element = stored(target.memory, self._lane_position(), f"({kind})each[lane]", target.element_type)
+                element = stored(target.memory, self.row_position("(row + lane)"), f"({kind})each[lane]", target.element_type)
                 lines.append(
                     f"{{ {own} each[VW]; VSTORE({target.name}v, each); for (int lane = 0; lane < VW; lane++) {element} }}"
                 )
         return lines
-
-    def _lane_position(self) -> str:
-        return "row + lane" if self.form.chunks == 1 else f"(row + lane) * {self.form.chunks} + GROUP(1)"

@@ -29,7 +29,7 @@ class RowResult(Deferred):
         source: elements.
         axes: that make a row, ascending.
         numbers: the program's.
-        companion: array that is an expression of the elements, or they themselves: if it is needed, too, it is written on the way.
+        companion: array that is an expression of the elements, or they themselves: it is written on the way if it is needed.
     """
 
     __slots__ = ("_axes", "_companion", "_context", "_numbers", "_program", "_source")

@@ -14,7 +14,6 @@ from ort_sdk.device.expressions.writer import ExpressionWriter, stored
 
 from .form import RowForm
 from .program import COMBINATIONS, RowProgram, Step
-from .space import RowSpace
 
 __all__ = ["ElementTarget", "ElementValue", "RowTarget", "RowText", "combined", "decoded", "start_of"]
 
@@ -102,8 +101,7 @@ class RowText:
 
     Args:
         program: what is done.
-        space: axes.
-        form: chosen for them.
+        form: chosen for its rows.
         root: expression of the elements.
         writer: of it.
         parameters: of the kernel.
@@ -118,7 +116,6 @@ class RowText:
     def __init__(
         self,
         program: RowProgram,
-        space: RowSpace,
         form: RowForm,
         root: Node,
         writer: ExpressionWriter,
@@ -130,6 +127,7 @@ class RowText:
         epilogue: ElementValue | None,
         buffer_cells: int,
     ) -> None:
+        space = form.space
         self.program, self.space, self.form, self.root, self.writer = program, space, form, root, writer
         self.parameters, self.numbers, self.rows = parameters, numbers, rows
         self.kept, self.result, self.epilogue, self.buffer_cells = kept, result, epilogue, buffer_cells
@@ -139,7 +137,12 @@ class RowText:
         self.index_names = space.ordered([*self.outer_names, *self.inner_names], across=form.is_across)
         self.outer_sizes = [parameters.index(size) if axis else "" for axis, size in enumerate(space.outer)]
         self.inner_sizes = [parameters.index(size) for size in space.inner]
+        self.chunks = parameters.index(form.chunks)
         self.row_count, self.count = parameters.index(space.rows), parameters.index(space.count)
+
+    def row_position(self, row: str) -> str:
+        """Where the results of a row, or of this part of it, go."""
+        return row if self.form.chunks == 1 else f"{row} * {self.chunks} + GROUP(1)"
 
     def type_of(self, step: Step) -> str:
         """Type that a step computes in."""
@@ -201,26 +204,23 @@ class RowText:
         step = self.program.steps[number]
         lines = self.element(number, cell, vector=vector)
         if number == 0 and self.kept is not None:
-            lines = self._keeping(lines, vector=vector)
+            lines = self._keeping(*self.kept, lines, vector=vector)
         kind = self.type_of(step)
         value = self.filled(step.value, "x", position, vector=vector)
         lines.append(f"{kind}{'v' if vector else ''} b = {value};")
         lines.append(f"{accumulator} = {combined(step.combination, accumulator, 'b', kind, vector=vector)};")
         return lines
 
-    def _keeping(self, lines: list[str], *, vector: bool) -> list[str]:
+    def _keeping(self, value: ElementValue, target: ElementTarget, lines: list[str], *, vector: bool) -> list[str]:
         """The statements with those that write the element itself, before it is changed."""
-        assert self.kept is not None
-        value, target = self.kept
         first = len(self.raw(vector=vector))
         own, name = value.lines(self.index_names, vector=vector)
         return [*lines[:first], *own, target.store(self.index_names, name, vector=vector), *lines[first:]]
 
-    def stored_result(self, cell: str, *, vector: bool) -> list[str]:
+    def stored_result(self, target: ElementTarget, cell: str, *, vector: bool) -> list[str]:
         """Statements of the last pass: the result, through the epilogue, to its place."""
-        assert self.result is not None
         lines = self.element(len(self.program.steps), cell, vector=vector)
         kind = f"{self.kind}v" if vector else self.kind
         lines.append(f"{kind} result = {self.filled(self.program.result, 'x', '', vector=vector)};")
         own, value = ([], "result") if self.epilogue is None else self.epilogue.lines(self.index_names, vector=vector)
-        return [*lines, *own, self.result.store(self.index_names, value, vector=vector)]
+        return [*lines, *own, target.store(self.index_names, value, vector=vector)]

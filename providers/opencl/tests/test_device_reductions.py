@@ -25,6 +25,7 @@ SHAPES = [
     ((40000,), 0),
     ((2, 20011), 1),
     ((20011, 2), 0),
+    ((3, 70, 128), 1),
     ((9000, 16), 0),
 ]
 
@@ -118,7 +119,7 @@ def test_nan_and_infinity(xp, axis):
     np.testing.assert_array_equal(host(xp.argmin(array, axis=axis)), x.argmin(axis=axis))
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((70, 200), 0), ((70, 200), 1), ((9000,), None), ((3, 4, 5), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((70, 200), 0), ((70, 64), 0), ((70, 200), 1), ((40000,), None), ((3, 4, 5), 1)])
 def test_of_equal_elements_the_first_is_found(xp, shape, axis):
     x = np.random.default_rng(3).integers(0, 3, shape).astype("f4")
     array = xp.from_host(x)
@@ -126,6 +127,8 @@ def test_of_equal_elements_the_first_is_found(xp, shape, axis):
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, x.argmax(axis=axis))
     np.testing.assert_array_equal(host(xp.argmin(array, axis=axis, keepdims=True)), x.argmin(axis=axis, keepdims=True))
+    doubled = array * 2.0 + 1.0
+    np.testing.assert_array_equal(host(xp.argmax(doubled, axis=axis)), x.argmax(axis=axis))
     flipped = xp.flip(array, axis=axis)
     np.testing.assert_array_equal(host(xp.argmax(flipped, axis=axis)), np.flip(x, axis).argmax(axis=axis))
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import ort_sdk as ort
 from ort_sdk.api import InvalidArgument
 from ort_sdk.device.rows.program import LOG_SOFTMAX, ROOT_MEAN_SQUARE, SOFTMAX, STANDARDIZED
 from ort_sdk.device.rows.result import row_result, row_result_with_values
@@ -127,13 +128,10 @@ def test_no_elements(xp):
     assert host(xp.softmax(xp.from_host(np.zeros((3, 0), "f4")), 1)).shape == (3, 0)
 
 
-def _run(op_type, inputs, domain="", outputs=1, opset=21, **attributes):
-    import ort_sdk as ort
-
+def _run(op_type, inputs, domain="", outputs=(1,), opset=21, **attributes):
+    """What a session gives for a node; ``outputs`` says which of them it has."""
     names = [f"x{number}" if each is not None else "" for number, each in enumerate(inputs)]
-    results = [
-        f"y{number}" if wanted else "" for number, wanted in enumerate(outputs if isinstance(outputs, list) else [1] * outputs)
-    ]
+    results = [f"y{number}" if is_wanted else "" for number, is_wanted in enumerate(outputs)]
     node = helper.make_node(op_type, names, results, domain=domain, **attributes)
     values = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
@@ -170,7 +168,7 @@ def test_skip_layer_normalization(dtype):
 
 def test_skip_layer_normalization_with_statistics():
     x, skip, gamma, beta = _floats((2, 5, 48)), _floats((2, 5, 48), seed=1), _floats((48,), seed=2), _floats((48,), seed=3)
-    results = _run("SkipLayerNormalization", [x, skip, gamma, beta], "com.microsoft", outputs=4, epsilon=1e-5)
+    results = _run("SkipLayerNormalization", [x, skip, gamma, beta], "com.microsoft", outputs=[1, 1, 1, 1], epsilon=1e-5)
     y, mean, inverse = _standardized((x + skip).astype("f8"), 2)
     for got, want in zip(results, (y * gamma + beta, mean, inverse, x + skip), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -181,15 +179,8 @@ def test_skip_layer_normalization_with_statistics():
 def test_group_norm(channels_last, activation):
     x, gamma, beta = _floats((2, 12, 3, 5)), _floats((12,), seed=1), _floats((12,), seed=2)
     given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last else x
-    (got,) = _run(
-        "GroupNorm",
-        [given, gamma, beta],
-        "com.microsoft",
-        groups=3,
-        epsilon=1e-5,
-        channels_last=channels_last,
-        activation=activation,
-    )
+    attributes = {"groups": 3, "epsilon": 1e-5, "channels_last": channels_last, "activation": activation}
+    (got,) = _run("GroupNorm", [given, gamma, beta], "com.microsoft", **attributes)
     want = _standardized(x.reshape(2, 3, -1).astype("f8"), 2)[0].reshape(x.shape)
     want = want * gamma[:, None, None] + beta[:, None, None]
     want = want / (1 + np.exp(-want)) if activation else want
@@ -204,11 +195,6 @@ def test_layer_normalization_of_no_elements_and_of_bad_shapes():
         _run("LayerNormalization", [np.zeros((2, 8), "f4"), np.ones(7, "f4")])
     with pytest.raises(InvalidArgument, match="must have shape"):
         _run("InstanceNormalization", [np.zeros((2, 8, 3), "f4"), np.ones(7, "f4"), np.ones(8, "f4")])
+    inputs = [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")]
     with pytest.raises(InvalidArgument, match="divide"):
-        _run(
-            "GroupNorm",
-            [np.zeros((2, 8, 8, 6), "f4"), np.ones(6, "f4"), np.ones(6, "f4")],
-            "com.microsoft",
-            groups=4,
-            activation=0,
-        )
+        _run("GroupNorm", inputs, "com.microsoft", groups=4, activation=0)
