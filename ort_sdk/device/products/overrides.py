@@ -8,10 +8,12 @@ from ort_sdk.api import Compute, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.element_types import HALF_TYPES
 from ort_sdk.opset.contrib.fused_activation import fused_activation
+from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk.opset.nn.conv import check_channels
 from ort_sdk.opset.nn.windows import WindowAttributes
 
 from .convolution import Convolution
+from .nbits import BlockProduct, Blocks
 
 __all__ = ["PRODUCT_OVERRIDES"]
 
@@ -79,5 +81,37 @@ def _convolution(info: KernelInfo, namespace: Any) -> Any:
     return convolve
 
 
-PRODUCT_OVERRIDES = {("", "Conv"): conv, ("com.microsoft", "FusedConv"): fused_conv}
+def matmul_nbits(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
+    """MatMulNBits of 4 and 8 bits, whose blocks follow each other."""
+    weight = BlockWeight.of(info)
+    output_type = info.input_element_type(0)
+    if weight.bits not in {4, 8} or output_type not in FLOATING or info.has_input(4):
+        return None
+
+    def compute(
+        a: DeviceArray,
+        b: DeviceArray,
+        scales: DeviceArray,
+        zero_points: DeviceArray | None = None,
+        g_idx: DeviceArray | None = None,
+        bias: DeviceArray | None = None,
+    ) -> Any:
+        weight.check(a, b, scales)
+        if zero_points is not None:
+            weight.check_zero_points(zero_points)
+        if g_idx is not None or 0 in a.shape:
+            return shared(a, b, scales, zero_points, g_idx, bias)
+        zeros = None if zero_points is None else zero_points.dense()
+        blocks = Blocks(b.dense(), scales.dense(), zeros, weight.bits, weight.block_size, weight.size_n, weight.size_k)
+        y = a.made(BlockProduct(a.context, namespace.astype(a, FLOAT).dense(), blocks))
+        return namespace.astype(y if bias is None else y + namespace.astype(bias, FLOAT), output_type)
+
+    return compute
+
+
+PRODUCT_OVERRIDES = {
+    ("", "Conv"): conv,
+    ("com.microsoft", "FusedConv"): fused_conv,
+    ("com.microsoft", "MatMulNBits"): matmul_nbits,
+}
 """(domain, op_type) → what makes its function."""

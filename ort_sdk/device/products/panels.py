@@ -207,7 +207,7 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
     names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
-    epilogue = Epilogue(product, root, output, n, parameters)
+    epilogue = Epilogue(product, root, output, matrices.columns, parameters)
     blocks, panels = -(-m // rows), -(-n // PANEL)
     per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units)
     numbers = {
@@ -224,6 +224,7 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
         "B_OFFSET": b_steps.offset,
         "B_OUTER": b_steps.outer,
         "B_INNER": b_steps.inner,
+        "FIRST_COLUMN": matrices.first_column,
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
@@ -240,7 +241,7 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
     store = [
         *epilogue.row("batch * M + row + i"),
         "index_t begin = first - COLUMN_START, count = N - first < PANEL ? N - first : PANEL;",
-        *stored_row(epilogue, "values + i * PANEL + begin", "first", "count"),
+        *stored_row(epilogue, "values + i * PANEL + begin", "FIRST_COLUMN + first", "count"),
     ]
     sums = _SUMS
     if matrices.exact_terms:
@@ -260,6 +261,8 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
 def _columns(context: DeviceContext, matrices: Matrices) -> tuple[Strided, BatchSteps, int, bool]:
     """The columns as they are, where a few rows read them once, or packed."""
     b = matrices.b
+    if matrices.is_packed:
+        return b, BatchSteps(b.offset, 0, 0), PANEL, True
     is_direct = matrices.n >= PANEL and b.strides[3] == 1 and b.element_type is FLOAT and not b.held.is_constant
     if is_direct and matrices.m < FEWEST_PACKED_ROWS:
         return b, BatchSteps(b.offset, b.strides[0], b.strides[1]), b.strides[2], False
