@@ -14,9 +14,9 @@ from ort_sdk.device.launches import KernelSource, Launch
 
 from .deferred import DeferredRows
 from .epilogue import Epilogue
-from .nbits_texts import DEQUANTIZE, DEQUANTIZE_PANELS, MULTIPLY, MULTIPLY_VECTORS, PREPARE
+from .nbits_texts import DEQUANTIZE, DEQUANTIZE_PANELS, MULTIPLY, MULTIPLY_WORDS, PREPARE, PREPARE_WORDS, REST
 from .operands import Matrices, index_defines, parameters_for
-from .panels import PANEL, multiply_panels, stored_row
+from .panels import PANEL, multiply_panels, packed_rows, stored_row
 from .tiles import multiply_tiles
 
 __all__ = ["BlockProduct", "Blocks"]
@@ -25,6 +25,8 @@ FLOAT, UINT32 = TensorElementType.FLOAT, TensorElementType.UINT32
 MOST_VECTOR_ROWS = 8
 """Rows up to which the weight is dequantized in registers; with more, once for all of them."""
 ROWS_AT_ONCE = 4
+WORDS_AT_ONCE = 16
+"""32-bit words of codes in a vector."""
 PANEL_BYTES, MATRIX_BYTES = 1 << 21, 1 << 26
 """Of a dequantized part of a weight: what stays in a processor's cache, and what a graphics processor has room for."""
 
@@ -82,6 +84,31 @@ def _loaded(parameters: Parameters, array: Strided) -> str:
     return f"get_{STORAGE[array.element_type]}({element})" if array.element_type in HALF_TYPES else element
 
 
+_SPREAD = {2: "s0000000011111111", 4: "s0000111122223333", 8: "s0011223344556677"}
+"""How the numbers of so many blocks are laid out for the lanes of a vector of words."""
+
+
+def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[str, str | int]:
+    words = weight.size * weight.bits // 32
+    blocks = WORDS_AT_ONCE // words if words < WORDS_AT_ONCE else 1
+    scale, zero = (
+        f"splat_f32({name}(row, (chunk) * {WORDS_AT_ONCE} / {words}))"
+        if blocks == 1
+        else f"((float{blocks})({', '.join(f'{name}(row, (chunk) * {blocks} + {b})' for b in range(blocks))})).{_SPREAD[blocks]}"
+        for name in ("SCALE", "ZERO")
+    )
+    if weight.zeros is None:
+        zero = f"splat_f32({1 << (weight.bits - 1)}.0f)"
+    return {
+        "VW": WORDS_AT_ONCE,
+        "PER": 32 // weight.bits,
+        "CHUNKS": parameters.index(chunks, folds=False),
+        "SCALES(row, chunk)": scale,
+        "MIDDLES(row, chunk)": f"(1.0f + {zero} * {1.0 / (1 << weight.bits)!r}f)",
+        "ROW_OF(i)": "(XS + ((row + (i) < M ? row + (i) : M - 1) * CHUNKS + chunk) * (PER + 1) * VW)",
+    }
+
+
 class BlockProduct(DeferredRows):
     """(..., k) with the transpose of a weight.
 
@@ -109,46 +136,69 @@ class BlockProduct(DeferredRows):
 
     def _multiply_codes(self, value: Deferred, output: Strided, root: Node | None) -> None:
         context, weight = self.context, self._weight
-        x = self._prepared()
-        parameters = parameters_for([x, *weight.arrays, output, *Epilogue.leaves(root)])
+        is_vectors = self._is_panels and context.device.vector_width == WORDS_AT_ONCE
+        words = weight.count * weight.size * weight.bits // 32
+        chunks = words // WORDS_AT_ONCE if is_vectors else 0
+        memories: dict[str, Strided] = {}
+        if chunks * WORDS_AT_ONCE < words:
+            memories["X"] = self._prepared(PREPARE, weight.count * weight.size, 1, 0)
+        if chunks:
+            per_word = 32 // weight.bits
+            memories["XS"] = self._prepared(PREPARE_WORDS, chunks * WORDS_AT_ONCE, per_word + 1, chunks)
+        parameters = parameters_for([*memories.values(), *weight.arrays, output, *Epilogue.leaves(root)])
         rows = min(self._rows, ROWS_AT_ONCE)
-        macros = {**weight.macros(parameters), "X": parameters.memory(x.held, FLOAT), "ROWS": rows}
-        macros["M"] = parameters.index(self._rows, folds=False)
-        epilogue = Epilogue(value, root, output, weight.n, parameters)
         row_groups = -(-self._rows // rows)
-        if self._is_panels:
-            width, lanes = context.device.vector_width, 1
-            macros["VW"] = width
+        macros = {**weight.macros(parameters), "ROWS": rows, "M": parameters.index(self._rows, folds=False)}
+        macros |= {name: parameters.memory(memory.held, FLOAT) for name, memory in memories.items()}
+        macros.setdefault("XS", macros.get("X", ""))
+        macros["ROW_GROUPS"] = parameters.index(row_groups, folds=False)
+        epilogue = Epilogue(value, root, output, weight.n, parameters)
+        if is_vectors:
+            macros |= _vector_macros(weight, parameters, chunks)
+            macros |= {"LANES": 1, "COLUMNS": 4 if rows == 1 else 2}
             store = [*epilogue.row("row + i"), *stored_row(epilogue, "values + i * VW", "column", "count")]
-            text, column_groups = MULTIPLY_VECTORS, -(-weight.n // width)
+            text = MULTIPLY_WORDS.replace("/*REST*/", REST if "X" in memories else "")
+            lanes, column_groups = 1, -(-weight.n // WORDS_AT_ONCE)
         else:
             lanes = min(64, context.device.most_lanes)
+            macros["LANES"] = lanes
             store = [*epilogue.row("row + i"), *epilogue.element("column", "total")]
             text, column_groups = MULTIPLY, weight.n
-        macros |= {"LANES": lanes, "ROW_GROUPS": parameters.index(row_groups, folds=False), "PARAMETERS": parameters.text}
-        source = KernelSource(
-            "multiply", text.replace("/*STORE*/", "\n".join(store)), (*macros.items(), *index_defines(parameters))
-        )
+        macros["PARAMETERS"] = parameters.text
+        text = text.replace("/*STORE*/", "\n".join(store))
+        source = KernelSource("multiply", text, (*macros.items(), *index_defines(parameters)))
         groups = (column_groups * row_groups,)
         context.submit(Launch(source, groups, (lanes,), tuple(parameters.arguments), tuple(parameters.writes)))
 
-    def _prepared(self) -> Strided:
-        """The rows without subnormal numbers, which are slow to multiply, and with zeros up to the end of the last block."""
+    def _prepared(self, text: str, items: int, numbers: int, chunks: int) -> Strided:
+        """The rows without subnormal numbers, which are slow to multiply, and with zeros up to the end of the last block.
+
+        Args:
+            text: of the kernel that makes them.
+            items: of a row, each of which a lane makes.
+            numbers: that a lane writes.
+            chunks: vectors of words of a row.
+        """
         context, weight = self.context, self._weight
-        target = context.new((self._rows, weight.count * weight.size), FLOAT)
+        target = context.new((self._rows, items * numbers), FLOAT)
         parameters = parameters_for([self._x, target])
         lanes = context.device.lanes
         macros: dict[str, str | int] = {
             "X": parameters.memory(self._x.held, FLOAT),
             "Y": parameters.memory(target.held, FLOAT, written=True),
-            "TOTAL": parameters.index(target.shape[0] * target.shape[1], folds=False),
-            "WIDTH": parameters.index(target.shape[1], folds=False),
+            "TOTAL": parameters.index(self._rows * items, folds=False),
+            "WIDTH": parameters.index(items, folds=False),
+            "CHUNKS": parameters.index(chunks, folds=False),
             "K": parameters.index(weight.k, folds=False),
             "LANES": lanes,
+            "PER": 32 // weight.bits,
+            "VW": WORDS_AT_ONCE,
         }
         macros["PARAMETERS"] = parameters.text
-        source = KernelSource("prepare", PREPARE, (*macros.items(), *index_defines(parameters)))
-        groups = (-(-target.shape[0] * target.shape[1] // lanes),)
+        if context.device.vector_width != WORDS_AT_ONCE:
+            del macros["VW"]
+        source = KernelSource("prepare", text, (*macros.items(), *index_defines(parameters)))
+        groups = (-(-self._rows * items // lanes),)
         context.submit(Launch(source, groups, (lanes,), tuple(parameters.arguments), tuple(parameters.writes)))
         return target
 
@@ -160,13 +210,16 @@ class BlockProduct(DeferredRows):
         step = min(max(PANEL, limit // row_bytes // PANEL * PANEL), -(-weight.n // PANEL) * PANEL)
         part = context.new((step * weight.k,), FLOAT)
         x = self._x.view((1, 1, self._rows, weight.k), (0, 0, weight.k, 1), self._x.offset)
-        multiply = multiply_panels if self._is_panels else multiply_tiles
+        own_rows = packed_rows(context, x) if self._is_panels else None
         for first in range(0, weight.n, step):
             count = min(step, weight.n - first)
             self._dequantize(part, first, count)
             b = part.view((1, 1, weight.k, count), (0, 0, 1, weight.k), 0)
             matrices = Matrices(x, b, first_column=first, all_columns=weight.n, is_packed=self._is_panels)
-            multiply(context, value, matrices, output, root)
+            if own_rows is None:
+                multiply_tiles(context, value, matrices, output, root)
+            else:
+                multiply_panels(context, value, matrices, output, root, own_rows)
 
     def _dequantize(self, target: Strided, first: int, count: int) -> None:
         context, weight = self.context, self._weight

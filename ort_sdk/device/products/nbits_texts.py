@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["DEQUANTIZE", "DEQUANTIZE_PANELS", "MULTIPLY", "MULTIPLY_VECTORS", "PREPARE"]
+__all__ = [
+    "DEQUANTIZE",
+    "DEQUANTIZE_PANELS",
+    "MULTIPLY",
+    "MULTIPLY_WORDS",
+    "PREPARE",
+    "PREPARE_WORDS",
+    "REST",
+]
 
 PREPARE = """
 KERNEL WORKGROUP(LANES, 1, 1) void prepare(PARAMETERS) {
@@ -15,44 +23,96 @@ KERNEL WORKGROUP(LANES, 1, 1) void prepare(PARAMETERS) {
 }
 """
 
-MULTIPLY_VECTORS = """
-/* a lane computes VW columns of some rows: each vector has an element of each column */
+PREPARE_WORDS = """
+/* for VW words of a row: the elements that are multiplied by the words' first elements, their second ones ..., and their sums */
+KERNEL WORKGROUP(LANES, 1, 1) void prepare(PARAMETERS) {
+  index_t e = (index_t)GROUP(0) * LANES + LANE(0);
+  if (e < TOTAL) {
+    index_t word = e % (CHUNKS * VW), row = e / (CHUNKS * VW);
+    index_t to = (row * CHUNKS + word / VW) * (PER + 1) * VW + word % VW;
+    f32 sum = 0.0f;
+    for (int j = 0; j < PER; j++) {
+      index_t q = word * PER + j;
+      f32 value = q < K ? X[row * K + q] : 0.0f;
+      value = (f32_bits(value) & 0x7f800000u) == 0u ? 0.0f : value;
+      Y[to + j * VW] = value;
+      sum += value;
+    }
+    Y[to + PER * VW] = sum;
+  }
+}
+"""
+
+MULTIPLY_WORDS = """
+/* A lane computes VW columns of some rows, some columns at a time. A code in the highest bits of a fraction makes a number without
+   a conversion: 1 + code / 2**BITS. A vector has the same element of VW words, whose sums are scaled lane by lane. */
+FN f32 sum_of(f32v v) {
+  float8 a = v.lo + v.hi;
+  float4 b = a.lo + a.hi;
+  return (b.x + b.y) + (b.z + b.w);
+}
+#define FIELD(v, j) ((j) * BITS <= 23 - BITS ? (v) << (u32)(23 - BITS - (j) * BITS) : (v) >> (u32)((j) * BITS + BITS - 23))
+#define FRACTION (((1u << BITS) - 1u) << (23 - BITS))
 KERNEL WORKGROUP(LANES, 1, 1) void multiply(PARAMETERS) {
   index_t group = GROUP(0);
   index_t row = group % ROW_GROUPS * ROWS, column = group / ROW_GROUPS * VW;
   index_t count = N - column < VW ? N - column : VW;
-  index_t own[VW];
-  for (int c = 0; c < VW; c++) own[c] = column + c < N ? column + c : N - 1;
-  f32v sum[ROWS];
-  UNROLL for (int i = 0; i < ROWS; i++) sum[i] = splat_f32(0.0f);
-  for (index_t b = 0; b < BLOCKS; b++) {
-    f32 scales[VW], zeros[VW];
-    for (int c = 0; c < VW; c++) scales[c] = SCALE(own[c], b);
-    for (int c = 0; c < VW; c++) zeros[c] = ZERO(own[c], b);
-    f32v zero = VLOAD(zeros), part[ROWS];
-    UNROLL for (int i = 0; i < ROWS; i++) part[i] = splat_f32(0.0f);
-    GLOBAL_PTR(const f32) x = X + b * BLOCK;
-    for (int w = 0; w < WORDS; w++) {
-      u32 words[VW];
-      UNROLL for (int c = 0; c < VW; c++) words[c] = CODES[(own[c] * BLOCKS + b) * WORDS + w];
-      u32v packed = VLOAD(words);
-      UNROLL for (int j = 0; j < 32 / BITS; j++) {
-        f32v value = JOIN(convert_float, VW)(JOIN(as_int, VW)((packed >> (u32)(j * BITS)) & ((1u << BITS) - 1u))) - zero;
-        UNROLL for (int i = 0; i < ROWS; i++) {
-          index_t at = row + i < M ? row + i : M - 1;
-          part[i] = fma(splat_f32(x[at * BLOCKS * BLOCK + w * (32 / BITS) + j]), value, part[i]);
+  f32 values[ROWS * VW];
+  for (int from = 0; from < count; from += COLUMNS) {
+    index_t own[COLUMNS];
+    f32v sum[ROWS][COLUMNS];
+    f32 rest[ROWS][COLUMNS];
+    UNROLL for (int c = 0; c < COLUMNS; c++) {
+      own[c] = column + from + c < N ? column + from + c : N - 1;
+      UNROLL for (int i = 0; i < ROWS; i++) { sum[i][c] = splat_f32(0.0f); rest[i][c] = 0.0f; }
+    }
+    for (index_t chunk = 0; chunk < CHUNKS; chunk++) {
+      u32v packed[COLUMNS];
+      f32v part[ROWS][COLUMNS];
+      UNROLL for (int c = 0; c < COLUMNS; c++) {
+        packed[c] = VLOAD(CODES + own[c] * BLOCKS * WORDS + chunk * VW);
+        f32v middle = MIDDLES(own[c], chunk);
+        UNROLL for (int i = 0; i < ROWS; i++) part[i][c] = -middle * VLOAD(ROW_OF(i) + PER * VW);
+      }
+      UNROLL for (int j = 0; j < PER; j++) {
+        UNROLL for (int c = 0; c < COLUMNS; c++) {
+          f32v code = JOIN(as_float, VW)((FIELD(packed[c], j) & FRACTION) | 0x3f800000u);
+          UNROLL for (int i = 0; i < ROWS; i++) part[i][c] = fma(code, VLOAD(ROW_OF(i) + j * VW), part[i][c]);
         }
       }
+      UNROLL for (int c = 0; c < COLUMNS; c++) {
+        f32v scale = SCALES(own[c], chunk);
+        UNROLL for (int i = 0; i < ROWS; i++) sum[i][c] = fma(part[i][c], scale, sum[i][c]);
+      }
     }
-    f32v scale = VLOAD(scales);
-    UNROLL for (int i = 0; i < ROWS; i++) sum[i] = fma(part[i], scale, sum[i]);
+/*REST*/
+    UNROLL for (int c = 0; c < COLUMNS; c++) {
+      if (from + c < VW) {
+        UNROLL for (int i = 0; i < ROWS; i++) values[i * VW + from + c] = sum_of(sum[i][c]) * (f32)(1 << BITS) + rest[i][c];
+      }
+    }
   }
-  f32 values[ROWS * VW];
-  UNROLL for (int i = 0; i < ROWS; i++) VSTORE(sum[i], values + i * VW);
   for (index_t i = 0; i < ROWS && row + i < M; i++) {
 /*STORE*/
   }
 }
+"""
+
+REST = """
+    /* words behind the last whole vector of them */
+    for (index_t w = CHUNKS * VW; w < BLOCKS * WORDS; w++) {
+      UNROLL for (int c = 0; c < COLUMNS; c++) {
+        u32 packed = CODES[own[c] * BLOCKS * WORDS + w];
+        f32 zero = ZERO(own[c], w / WORDS), scale = SCALE(own[c], w / WORDS);
+        for (int j = 0; j < PER; j++) {
+          f32 value = ((f32)((packed >> (j * BITS)) & ((1u << BITS) - 1u)) - zero) * scale;
+          UNROLL for (int i = 0; i < ROWS; i++) {
+            index_t at = row + i < M ? row + i : M - 1;
+            rest[i][c] = fma(X[at * BLOCKS * BLOCK + w * PER + j], value, rest[i][c]);
+          }
+        }
+      }
+    }
 """
 
 MULTIPLY = """

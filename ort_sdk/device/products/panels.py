@@ -15,7 +15,7 @@ from ort_sdk.device.launches import KernelSource, Launch
 from .epilogue import Epilogue
 from .operands import Matrices, index_defines, loading, parameters_for
 
-__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "row_block", "stored_row", "work_groups"]
+__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "packed_rows", "row_block", "stored_row", "work_groups"]
 
 FLOAT = TensorElementType.FLOAT
 PANEL = 32
@@ -187,7 +187,20 @@ def _pack_launch(matrix: Strided, target: Strided, inner: int) -> Launch:
     return Launch(KernelSource("pack", _PACK, defines), (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes))
 
 
-def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrices, output: Strided, root: Node | None) -> None:
+def packed_rows(context: DeviceContext, a: Strided) -> tuple[Strided, BatchSteps]:
+    """The rows of (outer, inner, m, k), packed as ``multiply_panels`` takes them."""
+    transposed = a.view((*a.shape[:2], a.shape[3], a.shape[2]), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
+    return packed(context, transposed, row_block(a.shape[2]))
+
+
+def multiply_panels(
+    context: DeviceContext,
+    product: Deferred,
+    matrices: Matrices,
+    output: Strided,
+    root: Node | None,
+    own_rows: tuple[Strided, BatchSteps] | None = None,
+) -> None:
     """Queue a product of float32 rows, or of whole numbers as float32.
 
     Args:
@@ -196,14 +209,16 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
         matrices: rows of float32; columns of any type with fewer bits, too.
         output: dense; written row by row.
         root: expression to be written instead of the product; None for itself.
+        own_rows: what ``packed_rows`` gave for the rows; None to decide here whether they are packed.
     """
     m, k, n = matrices.m, matrices.k, matrices.n
     rows = row_block(m)
     a_steps = BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1])
     a, a_step, a_next, a_row, packs_rows = matrices.a, matrices.a.strides[2], matrices.a.strides[3], matrices.a.strides[2], False
-    if n >= PACKED_ROWS_FROM and m > 8:
-        transposed = a.view((*a.shape[:2], k, m), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
-        (a, a_steps), a_step, a_next, a_row, packs_rows = packed(context, transposed, rows), 1, rows, k, True
+    if own_rows is None and n >= PACKED_ROWS_FROM and m > 8:
+        own_rows = packed_rows(context, a)
+    if own_rows is not None:
+        (a, a_steps), packs_rows = own_rows, True
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
     names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
