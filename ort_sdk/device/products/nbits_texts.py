@@ -44,8 +44,8 @@ KERNEL WORKGROUP(LANES, 1, 1) void prepare(PARAMETERS) {
 """
 
 MULTIPLY_WORDS = """
-/* A lane computes VW columns of some rows, some columns at a time. A code in the highest bits of a fraction makes a number without
-   a conversion: 1 + code / 2**BITS. A vector has the same element of VW words, whose sums are scaled lane by lane. */
+/* A lane computes VW columns of some rows, some columns at a time. A code in the highest bits of a fraction makes a number
+   without a conversion: 1 + code / 2**BITS. A vector has the same element of VW words, whose sums are scaled lane by lane. */
 FN f32 sum_of(f32v v) {
   float8 a = v.lo + v.hi;
   float4 b = a.lo + a.hi;

@@ -10,9 +10,11 @@ from ort_sdk.device.element_types import HALF_TYPES
 from ort_sdk.opset.contrib.fused_activation import fused_activation
 from ort_sdk.opset.contrib.matmul_nbits import BlockWeight
 from ort_sdk.opset.nn.conv import check_channels
+from ort_sdk.opset.nn.conv_transpose import TransposeAttributes
 from ort_sdk.opset.nn.windows import WindowAttributes
 
-from .convolution import Convolution
+from .convolutions.convolution import Convolution
+from .convolutions.transposed import TransposedConvolution
 from .nbits import BlockProduct, Blocks
 
 __all__ = ["PRODUCT_OVERRIDES"]
@@ -72,13 +74,35 @@ def _convolution(info: KernelInfo, namespace: Any) -> Any:
         if is_empty or len(windows.output_shape) > MOST_SPATIAL_AXES:
             return None
         y = x.made(Convolution(x.context, x.strided(), weight.strided(), windows, groups))
-        if bias is None:
-            return y
-        along = (1, -1, *(1 for _ in windows.output_shape))
-        shifted: DeviceArray = y + namespace.reshape(namespace.astype(bias, FLOAT), along)
-        return shifted
+        return _with_bias(namespace, y, bias)
 
     return convolve
+
+
+def conv_transpose(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
+    """ConvTranspose of float32, float16 and bfloat16, over one to three axes."""
+    output_type = info.input_element_type(0)
+    if output_type not in FLOATING:
+        return None
+    attributes, groups = TransposeAttributes.of(info), int(info.attribute("group", 1))
+
+    def compute(x: DeviceArray, weight: DeviceArray, bias: DeviceArray | None = None) -> Any:
+        fits = x.ndim == weight.ndim and 3 <= x.ndim <= 2 + MOST_SPATIAL_AXES
+        if not fits or 0 in (*x.shape, *weight.shape) or x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+            return shared(x, weight, bias)
+        windows = attributes.windows(tuple(x.shape[2:]), tuple(weight.shape[2:]))
+        y = x.made(TransposedConvolution(x.context, x.strided(), weight.strided(), windows, groups))
+        return namespace.astype(_with_bias(namespace, y, bias), output_type)
+
+    return compute
+
+
+def _with_bias(namespace: Any, y: DeviceArray, bias: DeviceArray | None) -> DeviceArray:
+    if bias is None:
+        return y
+    along = (1, -1, *(1 for _ in y.shape[2:]))
+    shifted: DeviceArray = y + namespace.reshape(namespace.astype(bias, FLOAT), along)
+    return shifted
 
 
 def matmul_nbits(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
@@ -111,6 +135,7 @@ def matmul_nbits(info: KernelInfo, namespace: Any, shared: Compute) -> Compute |
 
 PRODUCT_OVERRIDES = {
     ("", "Conv"): conv,
+    ("", "ConvTranspose"): conv_transpose,
     ("com.microsoft", "FusedConv"): fused_conv,
     ("com.microsoft", "MatMulNBits"): matmul_nbits,
 }

@@ -6,6 +6,8 @@ them. What is packed of a constant is kept with it.
 
 from __future__ import annotations
 
+import contextlib
+
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
@@ -153,13 +155,11 @@ def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided
     kept = memory.derived.get(key)
     if kept is not None:
         return Strided(kept, shape, FLOAT), steps
-    if memory.is_constant:
-        target = Strided(context.launcher.allocate(4 * shape[0] * size), shape, FLOAT)
-        context.launcher.launch(_pack_launch(matrix, target, inner))
-        memory.derived[key] = target.held
-    else:
+    with context.at_once() if memory.is_constant else contextlib.nullcontext():
         target = context.new(shape, FLOAT)
         context.submit(_pack_launch(matrix, target, inner))
+    if memory.is_constant:
+        memory.derived[key] = target.held
     return target, steps
 
 
