@@ -78,6 +78,15 @@ class DeviceContext:
                 node.computed = None
             self._thread.recording = earlier
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Queue this thread's launches also while they are captured: what they make of constants is made once."""
+        earlier, self._thread.recording = self.recording, None
+        try:
+            yield
+        finally:
+            self._thread.recording = earlier
+
     def new(self, shape: tuple[int, ...], element_type: TensorElementType) -> Strided:
         """A dense array with undefined contents."""
         nbytes = element_count(shape) * item_bytes(element_type)

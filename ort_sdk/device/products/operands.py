@@ -26,6 +26,18 @@ class Matrices:
     place: Callable[[Parameters], str] | None = None
     """Gives the text of where ``b`` has an element, of ``term`` and ``column``, where its last two strides do not say it."""
 
+    first_column: int = 0
+    """Of the results' rows, where the columns are a part of them."""
+    all_columns: int = 0
+    """Of the results; 0 where the columns are all."""
+    is_packed: bool = False
+    """Whether ``b`` is in panels, already; only its shape is that of a matrix then."""
+
+    @property
+    def columns(self) -> int:
+        """Of a row of the results."""
+        return self.all_columns or self.n
+
     @property
     def m(self) -> int:
         """Rows of a result."""

@@ -6,6 +6,8 @@ them. What is packed of a constant is kept with it.
 
 from __future__ import annotations
 
+import contextlib
+
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
@@ -15,7 +17,7 @@ from ort_sdk.device.launches import KernelSource, Launch
 from .epilogue import Epilogue
 from .operands import Matrices, index_defines, loading, parameters_for
 
-__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "row_block", "stored_row", "work_groups"]
+__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "packed_rows", "row_block", "stored_row", "work_groups"]
 
 FLOAT = TensorElementType.FLOAT
 PANEL = 32
@@ -153,13 +155,11 @@ def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided
     kept = memory.derived.get(key)
     if kept is not None:
         return Strided(kept, shape, FLOAT), steps
-    if memory.is_constant:
-        target = Strided(context.launcher.allocate(4 * shape[0] * size), shape, FLOAT)
-        context.launcher.launch(_pack_launch(matrix, target, inner))
-        memory.derived[key] = target.held
-    else:
+    with context.at_once() if memory.is_constant else contextlib.nullcontext():
         target = context.new(shape, FLOAT)
         context.submit(_pack_launch(matrix, target, inner))
+    if memory.is_constant:
+        memory.derived[key] = target.held
     return target, steps
 
 
@@ -187,7 +187,20 @@ def _pack_launch(matrix: Strided, target: Strided, inner: int) -> Launch:
     return Launch(KernelSource("pack", _PACK, defines), (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes))
 
 
-def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrices, output: Strided, root: Node | None) -> None:
+def packed_rows(context: DeviceContext, a: Strided) -> tuple[Strided, BatchSteps]:
+    """The rows of (outer, inner, m, k), packed as ``multiply_panels`` takes them."""
+    transposed = a.view((*a.shape[:2], a.shape[3], a.shape[2]), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
+    return packed(context, transposed, row_block(a.shape[2]))
+
+
+def multiply_panels(
+    context: DeviceContext,
+    product: Deferred,
+    matrices: Matrices,
+    output: Strided,
+    root: Node | None,
+    own_rows: tuple[Strided, BatchSteps] | None = None,
+) -> None:
     """Queue a product of float32 rows, or of whole numbers as float32.
 
     Args:
@@ -196,18 +209,20 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
         matrices: rows of float32; columns of any type with fewer bits, too.
         output: dense; written row by row.
         root: expression to be written instead of the product; None for itself.
+        own_rows: what ``packed_rows`` gave for the rows; None to decide here whether they are packed.
     """
     m, k, n = matrices.m, matrices.k, matrices.n
     rows = row_block(m)
     a_steps = BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1])
     a, a_step, a_next, a_row, packs_rows = matrices.a, matrices.a.strides[2], matrices.a.strides[3], matrices.a.strides[2], False
-    if n >= PACKED_ROWS_FROM and m > 8:
-        transposed = a.view((*a.shape[:2], k, m), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
-        (a, a_steps), a_step, a_next, a_row, packs_rows = packed(context, transposed, rows), 1, rows, k, True
+    if own_rows is None and n >= PACKED_ROWS_FROM and m > 8:
+        own_rows = packed_rows(context, a)
+    if own_rows is not None:
+        (a, a_steps), packs_rows = own_rows, True
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
     names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
-    epilogue = Epilogue(product, root, output, n, parameters)
+    epilogue = Epilogue(product, root, output, matrices.columns, parameters)
     blocks, panels = -(-m // rows), -(-n // PANEL)
     per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units)
     numbers = {
@@ -224,6 +239,7 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
         "B_OFFSET": b_steps.offset,
         "B_OUTER": b_steps.outer,
         "B_INNER": b_steps.inner,
+        "FIRST_COLUMN": matrices.first_column,
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
@@ -240,7 +256,7 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
     store = [
         *epilogue.row("batch * M + row + i"),
         "index_t begin = first - COLUMN_START, count = N - first < PANEL ? N - first : PANEL;",
-        *stored_row(epilogue, "values + i * PANEL + begin", "first", "count"),
+        *stored_row(epilogue, "values + i * PANEL + begin", "FIRST_COLUMN + first", "count"),
     ]
     sums = _SUMS
     if matrices.exact_terms:
@@ -260,6 +276,8 @@ def multiply_panels(context: DeviceContext, product: Deferred, matrices: Matrice
 def _columns(context: DeviceContext, matrices: Matrices) -> tuple[Strided, BatchSteps, int, bool]:
     """The columns as they are, where a few rows read them once, or packed."""
     b = matrices.b
+    if matrices.is_packed:
+        return b, BatchSteps(b.offset, 0, 0), PANEL, True
     is_direct = matrices.n >= PANEL and b.strides[3] == 1 and b.element_type is FLOAT and not b.held.is_constant
     if is_direct and matrices.m < FEWEST_PACKED_ROWS:
         return b, BatchSteps(b.offset, b.strides[0], b.strides[1]), b.strides[2], False

@@ -10,11 +10,13 @@ from ort_sdk.device.expressions import views
 from ort_sdk.device.expressions.index_space import merged_axes
 from ort_sdk.device.expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, resolved
 
+from .constants import materialised
 from .deferred import DeferredRows
 from .operands import Matrices
 from .panels import multiply_panels
 from .plain import multiply_plainly
 from .tiles import multiply_tiles
+from .vectors import MOST_ROWS, multiply_vectors
 from .whole_numbers import FLOAT32_EXACT, largest_magnitude
 
 __all__ = ["Product", "product_of"]
@@ -48,6 +50,8 @@ class Product(DeferredRows):
             multiply_plainly(context, value, matrices, output, root)
         elif context.device.is_cpu and context.launcher.dialect.has_vector_math:
             multiply_panels(context, value, matrices, output, root)
+        elif matrices.m <= MOST_ROWS and not matrices.exact_terms:
+            multiply_vectors(context, value, matrices, output, root)
         else:
             multiply_tiles(context, value, matrices, output, root)
 
@@ -91,12 +95,12 @@ def _loaded(context: DeviceContext, node: Node, *, widens: bool) -> Strided:
     """A matrix in memory; where the kernel widens halves as it loads, those behind a cast to float32."""
     node = resolved(node)
     if widens:
-        return context.materialise(arithmetic.cast_node(context, node, FLOAT))
+        return materialised(context, arithmetic.cast_node(context, node, FLOAT))
     if isinstance(node, Apply) and node.function.name == "cast" and node.element_type is FLOAT:
         operand = resolved(node.operands[0])
         if operand.element_type in HALF_TYPES and operand.shape == node.shape:
             return context.materialise(operand)
-    return context.materialise(node)
+    return materialised(context, node)
 
 
 def _stacked(context: DeviceContext, a: Strided, b: Strided, batch: tuple[int, ...]) -> tuple[Strided, Strided]:

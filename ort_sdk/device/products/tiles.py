@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.device_class import DeviceClass
@@ -141,8 +143,8 @@ def multiply_tiles(
         return
     partial = _Partial((batch, parts, m, n), product.element_type)
     sums = context.new(partial.shape, partial.element_type)
-    _launch(context, matrices, partial, sums, None, tile, parts)
-    _sum_parts(context, product, sums, output, root)
+    _launch(context, replace(matrices, first_column=0, all_columns=0), partial, sums, None, tile, parts)
+    _sum_parts(context, product, sums, output, root, matrices)
 
 
 class _Partial(Deferred):
@@ -155,7 +157,7 @@ def _launch(
     a, b, m, k, n = matrices.a, matrices.b, matrices.m, matrices.k, matrices.n
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
     names = {"A": parameters.memory(a.held, a.element_type), "B": parameters.memory(b.held, b.element_type)}
-    epilogue = Epilogue(value, root, output, n, parameters)
+    epilogue = Epilogue(value, root, output, matrices.columns, parameters)
     row_tiles, column_tiles = -(-m // tile.rows), -(-n // tile.columns)
     part_terms = -(k // -(parts * tile.terms)) * tile.terms
     numbers = {
@@ -184,7 +186,7 @@ def _launch(
         macros["EXACT_TERMS"] = matrices.exact_terms // tile.terms * tile.terms
     flat_row = "batch * M + row" if parts == 1 else "(batch * PARTS + part) * M + row"
     text = text.replace("/*ROW*/", "\n".join(epilogue.row(flat_row)))
-    text = text.replace("/*STORE*/", "\n".join(epilogue.element("column", number)))
+    text = text.replace("/*STORE*/", "\n".join(epilogue.element(f"column + {parameters.index(matrices.first_column)}", number)))
     macros["PARAMETERS"] = parameters.text
     source = KernelSource("product", text, (*macros.items(), *index_defines(parameters)))
     groups = row_tiles * column_tiles * parts * matrices.batch
@@ -219,18 +221,20 @@ def _tile_macros(tile: Tile, matrices: Matrices) -> dict[str, str | int]:
     return macros | {"B_COLUMN_OF(e)": column, "B_TERM_OF(e)": term}
 
 
-def _sum_parts(context: DeviceContext, product: Deferred, sums: Strided, output: Strided, root: Node | None) -> None:
+def _sum_parts(
+    context: DeviceContext, product: Deferred, sums: Strided, output: Strided, root: Node | None, matrices: Matrices
+) -> None:
     """Queue the kernel that adds up (batch, parts, m, n)."""
     batch, parts, m, n = sums.shape
     parameters = parameters_for([sums, output, *Epilogue.leaves(root)])
     macros: dict[str, str | int] = {"X": parameters.memory(sums.held, sums.element_type)}
-    epilogue = Epilogue(product, root, output, n, parameters)
+    epilogue = Epilogue(product, root, output, matrices.columns, parameters)
     numbers = {"ROWS": batch * m, "M": m, "N": n}
     macros |= {name: parameters.index(number, folds=False) for name, number in numbers.items()}
     lanes = context.device.lanes
     macros |= {"PARTS": parts, "LANES": lanes, "NUMBER": COMPUTE[sums.element_type]}
     text = _SUM_PARTS.replace("/*ROW*/", "\n".join(epilogue.row("row")))
-    text = text.replace("/*STORE*/", "\n".join(epilogue.element("column", "sum")))
+    text = text.replace("/*STORE*/", "\n".join(epilogue.element(f"column + {parameters.index(matrices.first_column)}", "sum")))
     macros["PARAMETERS"] = parameters.text
     source = KernelSource("sum_parts", text, (*macros.items(), *index_defines(parameters)))
     groups = -(-batch * m * n // lanes)

@@ -9,14 +9,14 @@ from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.expressions.nodes import Deferred, Node, Strided, element_count
 from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.launches import KernelSource, Launch
+from ort_sdk.device.products.deferred import DeferredRows
+from ort_sdk.device.products.epilogue import Epilogue
+from ort_sdk.device.products.operands import Matrices, index_defines, parameters_for
+from ort_sdk.device.products.panels import PANEL, packed, row_block, stored_row, work_groups
+from ort_sdk.device.products.plain import multiply_plainly
+from ort_sdk.device.products.tiles import multiply_tiles
 from ort_sdk.opset.nn.windows import Windows
 
-from .deferred import DeferredRows
-from .epilogue import Epilogue
-from .operands import Matrices, index_defines, parameters_for
-from .panels import PANEL, packed, row_block, stored_row, work_groups
-from .plain import multiply_plainly
-from .tiles import multiply_tiles
 from .windows import Columns, columns_of
 
 __all__ = ["Convolution"]

@@ -10,11 +10,10 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.expressions.nodes import Strided, dense_strides, element_count
 from ort_sdk.device.launches import KernelSource, Launch
+from ort_sdk.device.products.operands import index_defines, loading, parameters_for
 from ort_sdk.opset.nn.windows import Windows
 
-from .operands import index_defines, loading, parameters_for
-
-__all__ = ["Columns", "columns_of"]
+__all__ = ["Columns", "columns_of", "three_axes"]
 
 FLOAT, INT32 = TensorElementType.FLOAT, TensorElementType.INT32
 AXES = 3
@@ -79,7 +78,7 @@ class Columns:
         return Strided(context.table(self.taps), (len(self.taps),), INT32)
 
 
-def _three(values: tuple[int, ...], first: int) -> tuple[int, int, int]:
+def three_axes(values: tuple[int, ...], first: int) -> tuple[int, int, int]:
     """One value per spatial axis, of three."""
     z, y, x = (*(first,) * (AXES - len(values)), *values)
     return z, y, x
@@ -93,9 +92,9 @@ def columns_of(context: DeviceContext, x: Strided, windows: Windows) -> Columns:
         x: floating-point numbers with any strides.
         windows: their geometry.
     """
-    size, kernel = _three(windows.input_shape, 1), _three(windows.kernel_shape, 1)
-    strides, dilations = _three(windows.strides, 1), _three(windows.dilations, 1)
-    begins, output = _three(windows.pads_begin, 0), _three(windows.output_shape, 1)
+    size, kernel = three_axes(windows.input_shape, 1), three_axes(windows.kernel_shape, 1)
+    strides, dilations = three_axes(windows.strides, 1), three_axes(windows.dilations, 1)
+    begins, output = three_axes(windows.pads_begin, 0), three_axes(windows.output_shape, 1)
     batch, channels = x.shape[:2]
     is_row_major = dense_strides(windows.input_shape) == tuple(x.strides[2:])
     extents = windows.extents

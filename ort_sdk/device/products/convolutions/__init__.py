@@ -1,0 +1,1 @@
+"""Convolutions and transposed convolutions, and where their windows are in memory."""
