@@ -3,6 +3,8 @@
 They run on PoCL and on Intel's runtime for processors, each where it is installed; in CI both must be.
 """
 
+import dataclasses
+import functools
 import importlib.util
 import os
 import sys
@@ -96,3 +98,26 @@ def context(index):
     from ort_sdk_opencl.device import device_context
 
     return device_context(index)
+@functools.cache
+def _namespace(name):
+    from ort_sdk.device import GPU_CLASS, OPENCL
+    from ort_sdk.device.drivers import DeviceForm
+    from ort_sdk.device.namespace.device_namespace import DeviceNamespace
+    from ort_sdk_opencl.device import context_in_form, device_context
+
+    if name == "cpu":
+        return DeviceNamespace(device_context(0))
+    device_class = GPU_CLASS if name == "gpu" else dataclasses.replace(GPU_CLASS, units=64)
+    return DeviceNamespace(context_in_form(0, DeviceForm(OPENCL, device_class)))
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def xp(request):
+    """The first device's array namespace, by its own class and by that of GPUs, whose kernels run on any device."""
+    return _namespace(request.param)
+
+
+@pytest.fixture(params=["cpu", "gpu", "gpu of many units"])
+def xp_of_units(request):
+    """The same, and one with so many processors that kernels split their work."""
+    return _namespace(request.param)

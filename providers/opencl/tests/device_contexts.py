@@ -4,7 +4,8 @@ import functools
 
 import numpy as np
 
-from ort_sdk.device import GPU_CLASS, OPENCL, DeviceContext
+from ort_sdk.device import GPU_CLASS, OPENCL
+from ort_sdk.device.drivers import DeviceForm
 from ort_sdk.device.namespace.device_namespace import DeviceNamespace
 
 CLASSES = ("own", "gpu")
@@ -13,12 +14,11 @@ CLASSES = ("own", "gpu")
 @functools.cache
 def namespace(kind):
     """The first device's arrays, computed with kernels for a class of devices."""
-    from ort_sdk_opencl.device import device_context, find_devices
-    from ort_sdk_opencl.launcher import OpenClLauncher
+    from ort_sdk_opencl.device import context_in_form, device_context
 
     if kind == "own":
         return DeviceNamespace(device_context(0))
-    return DeviceNamespace(DeviceContext(OpenClLauncher(find_devices()[0], GPU_CLASS, OPENCL)))
+    return DeviceNamespace(context_in_form(0, DeviceForm(OPENCL, GPU_CLASS)))
 
 
 def launches_of(xp, monkeypatch):
