@@ -98,15 +98,18 @@ class FusedTrace:
     def _trace(self, inputs: Sequence[Any]) -> list[Any]:
         values: dict[int, Any] = {0: None, **dict(zip(self._inputs, inputs, strict=True))}
         for position, step in enumerate(self._steps):
-            results = step.kernel.operator(*[values[number] for number in step.inputs])
-            for number, result in zip(step.outputs, results if isinstance(results, tuple) else (results,), strict=False):
-                if number:
-                    values[number] = result
-            results = None
+            values |= _results(step, values)
             # an expression that nobody holds any more is computed where it is read, and not kept
             for number in self._last_reads.get(position, ()):
                 values.pop(number, None)
         return [values[number] for number in self._outputs]
+
+
+def _results(step: FusibleStep, values: Mapping[int, Any]) -> dict[int, Any]:
+    """The outputs of a step that anybody asked for."""
+    results = step.kernel.operator(*[values[number] for number in step.inputs])
+    outputs = results if isinstance(results, tuple) else (results,)
+    return {number: result for number, result in zip(step.outputs, outputs, strict=False) if number}
 
 
 def _last_reads(steps: Sequence[FusibleStep], kept: set[int]) -> Mapping[int, list[int]]:

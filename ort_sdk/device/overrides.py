@@ -19,8 +19,8 @@ Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
 """Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
 
 ``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``), and
-outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is the
-operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
+outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is
+the operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
 """
 
 _GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")

@@ -51,6 +51,7 @@ _CREATION = [
 
 
 def _astype(x: DeviceArray, dtype: Any, /, *, copy: bool = True, device: Any = None) -> DeviceArray:
+    del copy, device  # arrays are never written in place, and are on one device
     return arithmetic.cast(x, TensorElementType.from_numpy_dtype(np.dtype(dtype)))
 
 

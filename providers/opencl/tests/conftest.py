@@ -98,12 +98,15 @@ def context(index):
     from ort_sdk_opencl.device import device_context
 
     return device_context(index)
+
+
 @functools.cache
 def _namespace(name):
+    from ort_sdk_opencl.device import context_in_form, device_context
+
     from ort_sdk.device import GPU_CLASS, OPENCL
     from ort_sdk.device.drivers import DeviceForm
     from ort_sdk.device.namespace.device_namespace import DeviceNamespace
-    from ort_sdk_opencl.device import context_in_form, device_context
 
     if name == "cpu":
         return DeviceNamespace(device_context(0))
