@@ -39,7 +39,7 @@ class Launcher(Protocol):
     dialect: Dialect
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory of at least one byte, with undefined contents; it is freed when nobody refers to it and the queue is done with it.
+        """Memory with undefined contents; freed when nobody refers to it and the queue is done with it.
 
         Raises:
             MemoryError: the device has no room; says how many bytes were asked for.
