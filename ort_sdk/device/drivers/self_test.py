@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, TensorElementType
+from ort_sdk.api import DeviceReset, HostArray, InvalidArgument, OutOfMemory, TensorElementType
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.launches import KernelSource, Launch, index32
 from ort_sdk.device.namespace.device_namespace import DeviceNamespace
@@ -131,11 +131,18 @@ FAMILIES: dict[str, Callable[[DeviceContext], str]] = {
 
 
 def wrong_families(context: DeviceContext) -> dict[str, str]:
-    """The families whose kernels do not compile, fail, or give wrong values: name → what is wrong."""
+    """The families whose kernels do not compile, fail, or give wrong values: name → what is wrong.
+
+    Raises:
+        OutOfMemory: other work has taken the device's memory, which says nothing of the driver.
+        DeviceReset: the device was lost.
+    """
     found = {}
     for name, test in FAMILIES.items():
         try:
             reason = test(context)
+        except (DeviceReset, OutOfMemory):
+            raise
         except Exception as error:  # noqa: BLE001 - drivers raise anything, and the next form may work
             reason = f"{type(error).__name__}: {str(error)[:400]}"
         if reason:

@@ -40,6 +40,7 @@ def _raising(code):
 @pytest.mark.parametrize("code", ["OUT_OF_RESOURCES", "INVALID_COMMAND_QUEUE", -9999])
 def test_a_lost_device(providers, index, monkeypatch, runs, code):
     from ort_sdk_opencl.device import device_context
+    from ort_sdk_opencl.device_queue import DeviceQueue
 
     session = _session(providers)
     for _ in range(runs):
@@ -47,6 +48,7 @@ def test_a_lost_device(providers, index, monkeypatch, runs, code):
     number = getattr(cl.status_code, code) if isinstance(code, str) else code
     with monkeypatch.context() as patch:
         patch.setattr(cl, "enqueue_nd_range_kernel", _raising(number))
+        patch.setattr(DeviceQueue, "_answers", lambda self: False)
         with pytest.raises(DeviceReset, match=r"'.* was lost.*lose all sessions on it, and make new ones"):
             session.run(None, {"x": X})
     lost = session
@@ -73,11 +75,12 @@ def test_no_room_when_a_kernel_is_queued(providers, monkeypatch, runs):
         _computes(session)
 
 
-def test_an_error_of_the_driver_that_says_nothing_of_the_device(providers, monkeypatch):
+@pytest.mark.parametrize("code", ["INVALID_WORK_GROUP_SIZE", "OUT_OF_RESOURCES"])
+def test_an_error_of_the_driver_after_which_the_device_works(providers, monkeypatch, code):
     session = _session(providers)
     _computes(session)
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "enqueue_nd_range_kernel", _raising(cl.status_code.INVALID_WORK_GROUP_SIZE))
+        patch.setattr(cl, "enqueue_nd_range_kernel", _raising(getattr(cl.status_code, code)))
         with pytest.raises(RuntimeException, match="planted"):
             session.run(None, {"x": X})
     _computes(session)

@@ -8,25 +8,21 @@ import pytest
 from onnx import TensorProto, helper
 
 import ort_sdk as ort
-from ort_sdk.api import ProviderUnavailableError
-from ort_sdk.device import OPENCL, DeviceContext
-from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool, UnusableDevice, chosen_form, known_reason
+from ort_sdk.api import OutOfMemory, ProviderUnavailableError
+from ort_sdk.device import OPENCL
+from ort_sdk.device.drivers import DeviceForm, DriverStore, UnusableDevice, chosen_form, known_reason
 from ort_sdk.device.drivers import self_test as tests
 from ort_sdk.device.drivers.self_test import FAMILIES, wrong_families
 
 pytestmark = pytest.mark.opencl
 
-NO_STORE = DriverStore(None, {})
-
 
 @pytest.fixture
 def made(index):
     """Gives the device in a form."""
-    from ort_sdk_opencl.device import device_context
-    from ort_sdk_opencl.launcher import OpenClLauncher
+    from ort_sdk_opencl.device import context_in_form
 
-    queue = device_context(index).launcher.queue
-    return lambda form: DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue), NO_STORE))
+    return lambda form: context_in_form(index, form)
 
 
 @pytest.fixture
@@ -106,6 +102,19 @@ def test_wrong_values_everywhere_make_a_device_unusable(made, own_class, tmp_pat
             chosen_form(wanted, OPENCL, made, store, "a device")
     assert "gathers" in known_reason(store, wanted)
     assert isinstance(UnusableDevice("text"), ProviderUnavailableError)
+
+
+def test_memory_that_others_have_taken_is_no_fault_of_the_driver(made, own_class, tmp_path, monkeypatch):
+    def no_room(_context):
+        raise OutOfMemory("no room")
+
+    store, wanted = _store(tmp_path), DeviceForm(OPENCL, own_class)
+    with monkeypatch.context() as patch:
+        patch.setitem(tests.FAMILIES, "gathers", no_room)
+        with pytest.raises(OutOfMemory):
+            chosen_form(wanted, OPENCL, made, store, "a device")
+    assert known_reason(store, wanted) is None
+    assert chosen_form(wanted, OPENCL, made, store, "a device") == wanted
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[]", json.dumps({"form": "another"}).encode(), b"{}"])

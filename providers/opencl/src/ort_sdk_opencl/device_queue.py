@@ -137,9 +137,16 @@ class DeviceQueue:
     def failed(self, error: Any, attempt: str) -> OrtSdkError:
         """The host's error for one of OpenCL's. If the device is lost, nothing is queued on it any more."""
         self._thread.last = None
-        if is_loss(error):
-            self.is_lost = True
-        return translated(error, attempt, self.name)
+        self.is_lost = self.is_lost or is_loss(error, self._answers)
+        return translated(error, attempt, self.name, is_lost=self.is_lost)
+
+    def _answers(self) -> bool:
+        """Whether the queue still works."""
+        try:
+            self.queue.finish()
+        except cl.Error:
+            return False
+        return True
 
 
 def as_bytes(array: HostArray) -> HostArray:
