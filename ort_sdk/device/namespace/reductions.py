@@ -15,7 +15,7 @@ from ort_sdk.device.expressions.nodes import Constant, element_count
 from ort_sdk.device.rows.reduction import find_position, reduce_rows
 from ort_sdk.device.rows.scan import scan
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["REDUCTIONS", "positions"]
 
 _Axes = int | Sequence[int] | None
 _BOOL, _INT64 = TensorElementType.BOOL, TensorElementType.INT64
@@ -116,10 +116,19 @@ def std(x: DeviceArray, /, *, axis: _Axes = None, correction: float = 0.0, keepd
     return arithmetic.unary("sqrt", var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-def _found(combination: str, x: DeviceArray, axis: int | None, keepdims: bool) -> DeviceArray:
+def positions(combination: str, x: DeviceArray, axis: int | None, keepdims: bool, *, last: bool = False) -> DeviceArray:
+    """Positions of the largest or smallest elements along an axis, or, without one, in the whole array.
+
+    Args:
+        combination: ``max`` or ``min``.
+        x: array.
+        axis: that is searched.
+        keepdims: whether the axis stays, with size 1.
+        last: of equal elements the last, and not the first.
+    """
     if axis is None:
         flat = x.made(indexing.reshaped(x.context, x.node, (-1,)))
-        found = _found(combination, flat, 0, False)
+        found = positions(combination, flat, 0, False, last=last)
         return found.made(indexing.reshaped(x.context, found.node, (1,) * x.ndim)) if keepdims else found
     context, (along,) = x.context, _axes(axis, x.ndim)
     kept = tuple(size for own, size in enumerate(x.shape) if own != along)
@@ -129,18 +138,18 @@ def _found(combination: str, x: DeviceArray, axis: int | None, keepdims: bool) -
             raise InvalidArgument(f"searching axis {axis} of shape {list(x.shape)}: it has no elements")
         return x.made(Constant(0, shape, _INT64))
     output = context.new(kept, _INT64)
-    find_position(context, combination, x.node, along, output)
+    find_position(context, combination, x.node, along, output, last=last)
     return x.made(indexing.reshaped(context, output, shape))
 
 
 def argmax(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
     """Positions of the largest elements; the first of equal ones."""
-    return _found("max", x, axis, keepdims)
+    return positions("max", x, axis, keepdims)
 
 
 def argmin(x: DeviceArray, /, *, axis: int | None = None, keepdims: bool = False) -> DeviceArray:
     """Positions of the smallest elements; the first of equal ones."""
-    return _found("min", x, axis, keepdims)
+    return positions("min", x, axis, keepdims)
 
 
 def _running(name: str, x: DeviceArray, axis: int | None, dtype: Any, include_initial: bool) -> DeviceArray:

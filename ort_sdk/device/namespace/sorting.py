@@ -5,8 +5,8 @@ from __future__ import annotations
 from ort_sdk.api import TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
-from ort_sdk.device.element_types import HALF_TYPES
-from ort_sdk.device.expressions.nodes import Strided, element_count
+from ort_sdk.device.element_types import HALF_TYPES, is_floating
+from ort_sdk.device.expressions.nodes import Apply, Strided, element_count, resolved
 from ort_sdk.device.rows.selection import MOST_SELECTED, select_first
 from ort_sdk.device.rows.sorting import sort_rows
 
@@ -22,13 +22,23 @@ def _first(x: DeviceArray, kept: int, *, descending: bool) -> DeviceArray:
     output = context.new((*x.shape[:-1], kept), TensorElementType.INT64)
     if not element_count(output.shape):
         return x.made(output)
-    source = context.dense(arithmetic.cast(x, _compared(x.element_type)).node)
+    keys, descending = _without_turning(x, descending)
+    source = context.dense(arithmetic.cast(keys, _compared(x.element_type)).node)
     count = element_count(x.shape[:-1])
     rows = Strided(source.memory, (count, n), source.element_type)
     positions = Strided(output.memory, (count, kept), output.element_type)
     place = select_first if kept <= MOST_SELECTED and kept < n else sort_rows
     place(context, rows, positions, descending=descending)
     return x.made(output)
+
+
+def _without_turning(x: DeviceArray, descending: bool) -> tuple[DeviceArray, bool]:
+    """What is sorted, and how: negated numbers, and inverted bits, are sorted as what they were made of, the other way round."""
+    node = resolved(x.node)
+    turning = "negative" if is_floating(x.element_type) else "bitwise_invert"
+    if isinstance(node, Apply) and node.function.name == turning and node.operands[0].shape == node.shape:
+        return x.made(node.operands[0]), not descending
+    return x, descending
 
 
 def _compared(element_type: TensorElementType) -> TensorElementType:

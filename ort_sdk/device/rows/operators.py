@@ -1,4 +1,4 @@
-"""Operators that normalize rows, each in one kernel with its scale, its bias and what comes after."""
+"""Operators on rows: normalizations in one kernel with scale, bias and what comes after, and searches from the end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.element_types import is_floating
 from ort_sdk.device.expressions.nodes import element_count
+from ort_sdk.device.namespace.reductions import positions
 from ort_sdk.opset.activation.softmax import along_axis
 
 from .program import LOG_SOFTMAX, ROOT_MEAN_SQUARE, STANDARDIZED, RowProgram
@@ -155,7 +156,25 @@ def _group_norm(info: KernelInfo, xp: DeviceNamespace, shared: Compute) -> Compu
     return compute
 
 
+def _last_position(combination: str) -> Override:
+    """Of equal elements the last; the shared operator finds the first."""
+
+    def override(info: KernelInfo, _xp: DeviceNamespace, shared: Compute) -> Compute | None:
+        axis, keepdims = int(info.attribute("axis", 0)), bool(info.attribute("keepdims", 1))
+
+        def compute(x: DeviceArray) -> Any:
+            if 0 in x.shape or not -x.ndim <= axis < x.ndim:
+                return shared(x)
+            return positions(combination, x, axis, keepdims, last=True)
+
+        return compute if info.attribute("select_last_index", 0) else None
+
+    return override
+
+
 ROW_OVERRIDES: Mapping[tuple[str, str], Override] = {
+    ("", "ArgMax"): _last_position("max"),
+    ("", "ArgMin"): _last_position("min"),
     ("", "LogSoftmax"): _log_softmax,
     ("", "LayerNormalization"): _normalization(STANDARDIZED),
     ("", "RMSNormalization"): _normalization(ROOT_MEAN_SQUARE),

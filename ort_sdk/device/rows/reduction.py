@@ -81,7 +81,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void best_of_parts(
     i64 at = positions[row * parts];
     for (i64 p = row * parts + 1; p < (row + 1) * parts; p++) {
       T next = extremes[p];
-      if (next BEFORE best || (IS_NAN(next) && (IS_LAST || !IS_NAN(best)))) { best = next; at = positions[p]; }
+      if (next BEFORE best || (IS_NAN(next) & (IS_LAST | !IS_NAN(best)))) { best = next; at = positions[p]; }
     }
     index[row] = at;
   }

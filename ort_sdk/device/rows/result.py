@@ -93,10 +93,10 @@ class RowResult(Deferred):
         is_kept = count * 4 <= context.device.local_bytes // 2
         if len(leaves) > MOST_LEAVES or (isinstance(root, Apply) and root.cost >= DEAR and not is_kept):
             return context.materialise(root)
+        if not context.device.is_cpu or all(leaf.is_dense for leaf in leaves_of([root])):
+            return root
         space = RowWork(self._program, root, self._axes).space()
-        if context.device.is_cpu and not (space.is_dense_along or space.is_dense_across):
-            return context.dense(root)
-        return root
+        return root if space.is_dense_along or space.is_dense_across else context.dense(root)
 
 
 def _is_read_again(root: Apply) -> bool:

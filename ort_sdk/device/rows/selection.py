@@ -9,7 +9,7 @@ from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.device.launches import Launch, index64
 
-from .order import ordered_kernel
+from .sorting import ordered_kernel
 
 __all__ = ["MOST_SELECTED", "select_first"]
 

@@ -1,4 +1,4 @@
-"""Sorting of rows: positions of the elements in order."""
+"""Sorting of rows: positions of the elements, ascending or descending, NaN last, and equal ones by their positions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.expressions.nodes import Strided, item_bytes
-from ort_sdk.device.launches import Launch, index64
+from ort_sdk.device.launches import KernelSource, Launch, index64
 
-from .order import ordered_kernel
-
-__all__ = ["sort_rows"]
+__all__ = ["ordered_kernel", "sort_rows"]
 
 _ONE_LANE = """
 /* index[row, :kept] = positions of the elements of (rows, n) in order: merges longer and longer runs, in two halves of workspace
@@ -113,6 +112,16 @@ KERNEL WORKGROUP(LANES, 1, 1) void merge_rows(
 
 RUN = 16
 """Elements that a processor sorts by insertion."""
+
+
+_BEFORE = "(((a) {0} (b)) | (((a) == (a)) & ((b) != (b))))"
+"""Without branches, which nobody could predict."""
+
+
+def ordered_kernel(name: str, text: str, element_type: TensorElementType, *, descending: bool, **defines: int) -> KernelSource:
+    """A kernel that compares elements with ``BEFORE(a, b)``, in whose text ``T`` is their type."""
+    before = _BEFORE.format(">" if descending else "<")
+    return KernelSource(name, text, (("T", STORAGE[element_type]), ("BEFORE(a, b)", before), *defines.items()))
 
 
 def sort_rows(context: DeviceContext, rows: Strided, output: Strided, *, descending: bool) -> None:

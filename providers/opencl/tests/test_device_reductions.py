@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import InvalidArgument
+from ort_sdk.device.namespace.reductions import positions
 
 from .device_contexts import CLASSES, host, launches_of, namespace
 
@@ -127,6 +128,9 @@ def test_of_equal_elements_the_first_is_found(xp, shape, axis):
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, x.argmax(axis=axis))
     np.testing.assert_array_equal(host(xp.argmin(array, axis=axis, keepdims=True)), x.argmin(axis=axis, keepdims=True))
+    from_end = np.flip(x, axis).argmin(axis=axis)
+    last = (x.size if axis is None else x.shape[axis]) - 1 - from_end
+    np.testing.assert_array_equal(host(positions("min", array, axis, False, last=True)), last)
     doubled = array * 2.0 + 1.0
     np.testing.assert_array_equal(host(xp.argmax(doubled, axis=axis)), x.argmax(axis=axis))
     flipped = xp.flip(array, axis=axis)

@@ -5,7 +5,7 @@ import pytest
 
 from ort_sdk.api import InvalidArgument
 
-from .device_contexts import CLASSES, host, namespace
+from .device_contexts import CLASSES, host, launches_of, namespace
 
 pytestmark = pytest.mark.opencl
 
@@ -82,6 +82,19 @@ def test_views_expressions_and_other_axes(xp, axis):
     array = xp.from_host(x)
     got = host(xp.argsort(xp.abs(array[:, ::-2, :]) * 2.0, axis=axis))
     np.testing.assert_array_equal(got, np.argsort(np.abs(x[:, ::-2, :]), axis=axis, stable=True))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "u1"])
+def test_negated_numbers_and_inverted_bits_need_no_kernel_of_their_own(xp, dtype, monkeypatch):
+    x = _rows((3, 70), dtype)
+    if dtype[0] == "f":
+        x[0, 3] = np.nan
+    array = xp.from_host(x)
+    names = launches_of(xp, monkeypatch)
+    turned, want = (-array, -x) if dtype[0] == "f" else (~array, ~x)
+    np.testing.assert_array_equal(host(xp.smallest_indices(turned, 9)), np.argsort(want, axis=1, stable=True)[:, :9])
+    np.testing.assert_array_equal(host(xp.argsort(turned, axis=1)), np.argsort(want, axis=1, stable=True))
+    assert names.count("elementwise") == (2 if dtype == "f2" else 0)
 
 
 def test_nothing_to_sort(xp):
