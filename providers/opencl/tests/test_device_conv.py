@@ -66,9 +66,7 @@ def _convolved(x, weight, strides, dilations, pads, groups):
 
 def _transposed(x, weight, strides, dilations, pads, groups, extra):
     rank, batch, per_group = x.ndim - 2, x.shape[0], x.shape[1] // groups
-    full = [
-        (x.shape[2 + a] - 1) * strides[a] + (weight.shape[2 + a] - 1) * dilations[a] + 1 + extra[a] for a in range(rank)
-    ]
+    full = [(x.shape[2 + a] - 1) * strides[a] + (weight.shape[2 + a] - 1) * dilations[a] + 1 + extra[a] for a in range(rank)]
     y = np.zeros((batch, groups, weight.shape[1], *full))
     split = x.astype("f8").reshape(batch, groups, per_group, *x.shape[2:])
     for tap in itertools.product(*map(range, weight.shape[2:])):
@@ -152,7 +150,10 @@ def test_transposed_convolutions(xp, shape, kernel, strides, dilations, pads, gr
     assert y.dtype == x.dtype
     geometry = (strides, dilations, pads, groups, extra)
     along = bias.astype("f8").reshape(1, -1, *(1 for _ in shape[2:]))
-    wanted, magnitudes = _transposed(x, weight, *geometry) + along, _transposed(np.abs(x), np.abs(weight), *geometry) + np.abs(along)
+    wanted, magnitudes = (
+        _transposed(x, weight, *geometry) + along,
+        _transposed(np.abs(x), np.abs(weight), *geometry) + np.abs(along),
+    )
     _assert_close(host(y), wanted, magnitudes, shape[1] * int(np.prod(kernel[2:])), EPSILON[dtype] * np.abs(wanted))
 
 
