@@ -17,7 +17,17 @@ from ort_sdk.device.launches import KernelSource, Launch
 from .epilogue import Epilogue
 from .operands import Matrices, index_defines, loading, parameters_for
 
-__all__ = ["PANEL", "BatchSteps", "multiply_panels", "packed", "packed_rows", "row_block", "stored_row", "work_groups"]
+__all__ = [
+    "PANEL",
+    "BatchSteps",
+    "group_order",
+    "multiply_panels",
+    "packed",
+    "packed_rows",
+    "row_block",
+    "stored_row",
+    "work_groups",
+]
 
 FLOAT = TensorElementType.FLOAT
 PANEL = 32
@@ -53,7 +63,7 @@ ROWS_AT_ONCE = 128
 _PRODUCT = """
 KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
   index_t group = GROUP(0);
-  index_t block = group % BLOCKS, panel = group / BLOCKS % PANELS, batch = group / BLOCKS / PANELS;
+  index_t block = BLOCK_OF(group), panel = PANEL_OF(group), batch = group / (BLOCKS * PANELS);
   index_t first = panel * PANEL;
   GLOBAL_PTR(const f32) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
   index_t last = (block + 1) * GROUP_ROWS < M ? (block + 1) * GROUP_ROWS : M;
@@ -128,6 +138,18 @@ def work_groups(blocks: int, others: int, operations: int, units: int) -> int:
     wanted = max(1, GROUP_OPERATIONS // max(operations, 1))
     most = max(1, blocks * others // (units * 8))
     return max(1, min(wanted, most, blocks))
+
+
+def group_order(panels: str, *, rows_first: bool) -> dict[str, str | int]:
+    """Macros ``BLOCK_OF`` and ``PANEL_OF`` a group: what is larger is read once, by groups that follow each other.
+
+    Args:
+        panels: name of the number of panels, or of parts of them.
+        rows_first: whether groups that follow each other have the same panel.
+    """
+    if rows_first:
+        return {"BLOCK_OF(g)": "((g) % BLOCKS)", "PANEL_OF(g)": f"((g) / BLOCKS % {panels})"}
+    return {"BLOCK_OF(g)": f"((g) / {panels} % BLOCKS)", "PANEL_OF(g)": f"((g) % {panels})"}
 
 
 def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided, BatchSteps]:
@@ -243,6 +265,7 @@ def multiply_panels(
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
+    macros |= group_order("PANELS", rows_first=m <= n)
     if packs_rows:
         macros |= {"A_STEP": 1, "A_NEXT": rows, "A_ROW": macros["K"], "A_ROW_START": "next"}
     else:

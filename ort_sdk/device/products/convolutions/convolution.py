@@ -12,7 +12,7 @@ from ort_sdk.device.launches import KernelSource, Launch
 from ort_sdk.device.products.deferred import DeferredRows
 from ort_sdk.device.products.epilogue import Epilogue
 from ort_sdk.device.products.operands import Matrices, index_defines, parameters_for
-from ort_sdk.device.products.panels import PANEL, packed, row_block, stored_row, work_groups
+from ort_sdk.device.products.panels import PANEL, group_order, packed, row_block, stored_row, work_groups
 from ort_sdk.device.products.plain import multiply_plainly
 from ort_sdk.device.products.tiles import multiply_tiles
 from ort_sdk.opset.nn.windows import Windows
@@ -28,7 +28,7 @@ FEWEST_TILE_ROWS = 8
 _CONVOLUTION = """
 KERNEL WORKGROUP(1, 1, 1) void convolve(PARAMETERS) {
   index_t group = GROUP(0);
-  index_t block = group % BLOCKS, part = group / BLOCKS % PARTS, batch = group / BLOCKS / PARTS;
+  index_t block = BLOCK_OF(group), part = PANEL_OF(group), batch = group / (BLOCKS * PARTS);
   index_t last = (block + 1) * GROUP_ROWS < M ? (block + 1) * GROUP_ROWS : M;
   index_t last_panel = (part + 1) * GROUP_PANELS < PANELS ? (part + 1) * GROUP_PANELS : PANELS;
   GLOBAL_PTR(const f32) x = X + OFFSET + batch / GROUPS * SAMPLE_STEP + batch % GROUPS * GROUP_STEP;
@@ -190,6 +190,8 @@ def _launch_panels(
         numbers |= {"HEIGHT": columns.windows[1], "WIDTH": columns.windows[2]}
     macros |= {name: parameters.index(number, folds=False) for name, number in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, "TAPS": taps}
+    # a weight's element is read for each panel, an input's for each block of rows and tap
+    macros |= group_order("PARTS", rows_first=outputs * taps <= columns.span)
     values = "line" if columns.has_gaps else "values + i * PANEL + begin"
     store = [*epilogue.row("batch * M + row + i"), *stored_row(epilogue, values, "column", "count")]
     text = _CONVOLUTION.replace("/*STORE*/", "\n".join(store))
