@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import HostArray, TensorElementType
+from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.expressions.nodes import Constant
 
@@ -37,8 +38,10 @@ def fourier(parts: DeviceArray, length: int, axis: int, *, inverse: bool, onesid
         onesided: give, or take, half a spectrum.
         upload: brings a host array to the device.
     """
-    bins = length // 2 + 1
-    signal = moveaxis(parts, axis, -1)
+    bins, own = length // 2 + 1, parts.element_type
+    # in float64 where the device has it: parts of a spectrum that nearly cancel keep their digits
+    wide = TensorElementType.DOUBLE if parts.context.device.has_float64 else own
+    signal = moveaxis(arithmetic.cast(parts, wide), axis, -1)
     signal = _of_length(signal, bins if onesided and inverse else length)
     real = signal[..., 0, :]
     imaginary = signal[..., 1, :] if parts.shape[-1] == 2 else real.made(Constant(0.0, real.shape, real.element_type))
@@ -50,7 +53,7 @@ def fourier(parts: DeviceArray, length: int, axis: int, *, inverse: bool, onesid
     if onesided and not inverse:
         real, imaginary = real[..., :bins], imaginary[..., :bins]
     wanted = [real] if onesided and inverse else [real, imaginary]
-    return concat([moveaxis(each, -1, axis)[..., None] for each in wanted], axis=-1)
+    return concat([moveaxis(arithmetic.cast(each, own), -1, axis)[..., None] for each in wanted], axis=-1)
 
 
 def _of_length(x: DeviceArray, length: int) -> DeviceArray:

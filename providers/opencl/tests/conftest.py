@@ -1,5 +1,7 @@
 """These tests need the installed package and a device; without them they are left out, and say so, except in CI."""
 
+import dataclasses
+import functools
 import importlib.util
 import os
 
@@ -35,3 +37,28 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("opencl"):
             item.add_marker(pytest.mark.skip(reason=REASON))
+
+
+@functools.cache
+def _namespace(name):
+    from ort_sdk.device import GPU_CLASS, OPENCL, DeviceContext
+    from ort_sdk.device.namespace.device_namespace import DeviceNamespace
+    from ort_sdk_opencl.device import device_context, find_devices
+    from ort_sdk_opencl.launcher import OpenClLauncher
+
+    if name == "cpu":
+        return DeviceNamespace(device_context(0))
+    device_class = GPU_CLASS if name == "gpu" else dataclasses.replace(GPU_CLASS, units=64)
+    return DeviceNamespace(DeviceContext(OpenClLauncher(find_devices()[0], device_class, OPENCL)))
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def xp(request):
+    """The first device's array namespace, by its own class and by that of GPUs, whose kernels run on any device."""
+    return _namespace(request.param)
+
+
+@pytest.fixture(params=["cpu", "gpu", "gpu of many units"])
+def xp_of_units(request):
+    """The same, and one with so many processors that kernels split their work."""
+    return _namespace(request.param)
