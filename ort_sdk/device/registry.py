@@ -11,6 +11,7 @@ from ort_sdk.opset import add_opset
 from .context import DeviceContext
 from .kernel import DeviceKernel
 from .namespace.device_namespace import DeviceNamespace
+from .overrides import overridden
 
 __all__ = ["device_registry"]
 
@@ -25,7 +26,7 @@ def device_registry(provider_name: str, context: DeviceContext, *, exclude: Coll
     """
     registry = KernelRegistry(provider_name)
     namespace = DeviceNamespace(context)
-    wrapped = _Wrapping(registry, context)
+    wrapped = _Wrapping(registry, namespace)
     add_opset(wrapped, namespace, exclude=exclude)  # type: ignore[arg-type]
     return registry
 
@@ -33,8 +34,8 @@ def device_registry(provider_name: str, context: DeviceContext, *, exclude: Coll
 class _Wrapping:
     """Takes the operator set's sources and hands them on with kernels that can be captured."""
 
-    def __init__(self, registry: KernelRegistry, context: DeviceContext) -> None:
-        self._registry, self._context = registry, context
+    def __init__(self, registry: KernelRegistry, namespace: DeviceNamespace) -> None:
+        self._registry, self._namespace = registry, namespace
 
     def add_source(self, source: Any, operators: Any) -> None:
         def captured(domain: str, op_type: str) -> list[KernelCreateInfo]:
@@ -48,7 +49,7 @@ class _Wrapping:
 
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
-            compute = getattr(kernel, "compute", kernel)
-            return DeviceKernel(compute, self._context, kernel, host_inputs, host_outputs=host_outputs)
+            compute = overridden(info, self._namespace, getattr(kernel, "compute", kernel))
+            return DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
 
         return factory

@@ -1,0 +1,48 @@
+"""Operators that a device computes with kernels of its own, in the place of the shared set's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ort_sdk.api import Compute, KernelInfo
+from ort_sdk.opset.definition import input_rule
+
+from .namespace.device_namespace import DeviceNamespace
+
+__all__ = ["OVERRIDES", "Override", "overridden"]
+
+Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
+"""Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
+
+``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``), and
+outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is the
+operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
+"""
+
+OVERRIDES: Mapping[tuple[str, str], Override] = {}
+"""(domain, op_type) → what makes its function."""
+
+
+def overridden(info: KernelInfo, namespace: DeviceNamespace, shared: Compute) -> Compute:
+    """A node's function: the device's own behind the operator's rule for shapes, or else the shared one.
+
+    Args:
+        info: the node.
+        namespace: of the device.
+        shared: the operator set's function.
+    """
+    override = OVERRIDES.get((info.domain, info.op_type))
+    compute = None if override is None else override(info, namespace, shared)
+    if compute is None:
+        return shared
+    rule = input_rule(info)
+    return compute if rule is None else _checked(compute, rule.check)
+
+
+def _checked(compute: Compute, check: Callable[..., None]) -> Compute:
+    def run(*inputs: Any) -> Any:
+        check(inputs)
+        return compute(*inputs)
+
+    return run
