@@ -8,9 +8,10 @@ from typing import Any
 from ort_sdk.api import Compute, KernelInfo
 from ort_sdk.opset.definition import input_rule
 
+from .attention.group_query import IN_PLACE, group_query_attention
 from .namespace.device_namespace import DeviceNamespace
 
-__all__ = ["OVERRIDES", "Override", "overridden"]
+__all__ = ["OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
 
 Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
 """Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
@@ -20,8 +21,16 @@ outputs must have the types of ``info``. Inputs and outputs that the shared oper
 operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
 """
 
-OVERRIDES: Mapping[tuple[str, str], Override] = {}
+_GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")
+
+OVERRIDES: Mapping[tuple[str, str], Override] = {_GROUP_QUERY: group_query_attention}
 """(domain, op_type) → what makes its function."""
+
+TAKEN_ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {_GROUP_QUERY: frozenset({5})}
+"""(domain, op_type) → inputs that its function takes on the device, though the shared one reads them on the host."""
+
+OVERWRITING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {_GROUP_QUERY: IN_PLACE}
+"""(domain, op_type) → pairs of an input and an output that may be in its memory: see ``OpKernel.in_place``."""
 
 
 def overridden(info: KernelInfo, namespace: DeviceNamespace, shared: Compute) -> Compute:
@@ -32,6 +41,9 @@ def overridden(info: KernelInfo, namespace: DeviceNamespace, shared: Compute) ->
         namespace: of the device.
         shared: the operator set's function.
     """
+    taken = TAKEN_ON_DEVICE.get((info.domain, info.op_type))
+    if taken:
+        shared = _downloading(shared, taken, namespace)
     override = OVERRIDES.get((info.domain, info.op_type))
     compute = None if override is None else override(info, namespace, shared)
     if compute is None:
@@ -44,5 +56,17 @@ def _checked(compute: Compute, check: Callable[..., None]) -> Compute:
     def run(*inputs: Any) -> Any:
         check(inputs)
         return compute(*inputs)
+
+    return run
+
+
+def _downloading(shared: Compute, positions: frozenset[int], namespace: DeviceNamespace) -> Compute:
+    """The shared function, with inputs that it reads on the host brought there."""
+
+    def run(*inputs: Any) -> Any:
+        given = [
+            namespace.to_host(each) if position in positions and each is not None else each for position, each in enumerate(inputs)
+        ]
+        return shared(*given)
 
     return run

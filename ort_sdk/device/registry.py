@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
@@ -11,7 +12,7 @@ from ort_sdk.opset import add_opset
 from .context import DeviceContext
 from .kernel import DeviceKernel
 from .namespace.device_namespace import DeviceNamespace
-from .overrides import overridden
+from .overrides import OVERWRITING, TAKEN_ON_DEVICE, overridden
 
 __all__ = ["device_registry"]
 
@@ -39,7 +40,8 @@ class _Wrapping:
 
     def add_source(self, source: Any, operators: Any) -> None:
         def captured(domain: str, op_type: str) -> list[KernelCreateInfo]:
-            return [KernelCreateInfo(row.kernel_def, self._factory(row)) for row in source(domain, op_type)]
+            rows = [_on_device(row) for row in source(domain, op_type)]
+            return [KernelCreateInfo(row.kernel_def, self._factory(row)) for row in rows]
 
         self._registry.add_source(captured, operators)
 
@@ -50,6 +52,18 @@ class _Wrapping:
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
             compute = overridden(info, self._namespace, getattr(kernel, "compute", kernel))
-            return DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
+            made = DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
+            made.in_place = OVERWRITING.get((info.domain, info.op_type), ())
+            return made
 
         return factory
+
+
+def _on_device(row: KernelCreateInfo) -> KernelCreateInfo:
+    """A kernel's definition, with the inputs on the device that the device's own function takes there."""
+    definition = row.kernel_def
+    taken = TAKEN_ON_DEVICE.get((definition.domain, definition.op_type))
+    if not taken:
+        return row
+    on_host = {position: kind for position, kind in definition.input_memory_types.items() if position not in taken}
+    return KernelCreateInfo(dataclasses.replace(definition, input_memory_types=on_host), row.create)

@@ -6,14 +6,19 @@ the launcher raises when it next waits for the queue.
 
 from __future__ import annotations
 
-__all__ = ["GATHER_INDEX", "SCATTER_INDEX", "fault_text"]
+__all__ = ["GATHER_INDEX", "SCATTER_INDEX", "SEQUENCE_LENGTH", "fault_text"]
 
 GATHER_INDEX = 1
 SCATTER_INDEX = 2
+SEQUENCE_LENGTH = 4
 
+_RANGE = "an index into an axis of a size must be within [-size, size - 1]"
 _TEXTS = {
-    GATHER_INDEX: "an index of an operator that picks elements (Gather, GatherElements, GatherND or the like) is out of bounds",
-    SCATTER_INDEX: "an index of an operator that puts elements (ScatterElements, ScatterND or the like) is out of bounds",
+    GATHER_INDEX: "an index of an operator that picks elements (Gather, GatherElements, GatherND or the like) is out of bounds: "
+    + _RANGE,
+    SCATTER_INDEX: "an index of an operator that puts elements (ScatterElements, ScatterND or the like) is out of bounds: " + _RANGE,
+    SEQUENCE_LENGTH: "seqlens_k of a GroupQueryAttention contradicts its other inputs: each must be within [new tokens - 1,"
+    " total_sequence_length - 1]",
 }
 
 
@@ -23,6 +28,5 @@ def fault_text(bits: int) -> str:
     Args:
         bits: not zero.
     """
-    found = [text for bit, text in _TEXTS.items() if bits & bit]
-    known = "; and ".join(found) or f"a kernel reported {bits:#x}, which stands for nothing that is known"
-    return f"{known}. An index into an axis of a size must be within [-size, size - 1]"
+    found = "; and ".join(text for bit, text in _TEXTS.items() if bits & bit)
+    return found or f"a kernel reported {bits:#x}, which stands for nothing that is known"

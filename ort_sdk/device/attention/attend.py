@@ -20,9 +20,10 @@ from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.expressions.writer import ExpressionWriter, leaves_of
 from ort_sdk.device.launches import KernelSource, Launch, index64
 
-from .texts import COMBINE, ROWS, TILES
+from .extras import Extras
+from .texts import COMBINE, ROTATION, ROWS, TILES
 
-__all__ = ["attend"]
+__all__ = ["attend", "attend_cache", "stored"]
 
 _FLOAT = TensorElementType.FLOAT
 _STORED = HALF_TYPES | {_FLOAT}
@@ -58,6 +59,22 @@ def attend(q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[Devi
 
     Rows in which every key has a bias of minus infinity are zeros.
     """
+    return attend_cache(q, k, v, biases, scale, Extras())
+
+
+def attend_cache(
+    q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[DeviceArray], scale: float, extras: Extras
+) -> DeviceArray | None:
+    """The same over a cache.
+
+    Args:
+        q: (batch, heads, tokens, size).
+        k: (batch, key heads, rows, size).
+        v: (batch, key heads, rows, value size).
+        biases: arrays that broadcast against the scores.
+        scale: factor of the scores.
+        extras: lengths, rotation and the like.
+    """
     operands = _operands(q, k, v, biases)
     plan = None if operands is None else _Plan.of(q.context, operands)
     if operands is None or plan is None:
@@ -68,7 +85,7 @@ def attend(q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[Devi
     target = output
     if plan.parts > 1:
         target = context.new((batch, length, heads, plan.parts, size + 2), _FLOAT)
-    context.submit(_launch(context, operands, plan, target, scale))
+    context.submit(_launch(operands, plan, target, scale, extras))
     if plan.parts > 1:
         context.submit(_combination(context, target, output, plan.parts))
     made = q.made(views.permuted(output, (0, 2, 1, 3)))
@@ -79,7 +96,9 @@ def _operands(q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[D
     """The operands as the kernels read them; None where the kernels do not take them."""
     types = {q.element_type, k.element_type, v.element_type, *(each.element_type for each in biases)}
     are_fit = all(each.ndim == 4 and 0 not in each.shape for each in (q, k, v)) and types <= _STORED
-    if not are_fit or q.shape[1] % k.shape[1] or k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+    if not are_fit or k.shape[:3] != v.shape[:3] or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+        return None
+    if q.shape[1] % k.shape[1]:
         return None
     scores = (*q.shape[:3], k.shape[2])
     bias: Node = Constant(0.0, (), _FLOAT)
@@ -89,10 +108,10 @@ def _operands(q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[D
     if arithmetic.broadcast_shape((bias.shape, scores)) != scores:
         return None
     bias = q.context.ready(bias)
-    return _Operands(*(_stored(q.context, each.node) for each in (q, k, v)), bias)
+    return _Operands(*(stored(q.context, each.node) for each in (q, k, v)), bias)
 
 
-def _stored(context: DeviceContext, node: Node) -> Strided:
+def stored(context: DeviceContext, node: Node) -> Strided:
     """The elements in memory with a last axis of stride 1, without the cast that widens them."""
     node = resolved(node)
     if isinstance(node, Apply) and node.function.name == "cast" and node.operands[0].element_type in HALF_TYPES:
@@ -147,19 +166,18 @@ class _Plan:
         return cls(is_cpu, rows, tile, lanes, width, panels, parts)
 
 
-def _launch(context: DeviceContext, operands: _Operands, plan: _Plan, target: Strided, scale: float) -> Launch:
+def _launch(operands: _Operands, plan: _Plan, target: Strided, scale: float, extras: Extras) -> Launch:
     q, k, v, bias = operands.q, operands.k, operands.v, operands.bias
     batch, heads, length, size = q.shape
     key_heads, keys, value_size = k.shape[1], k.shape[2], v.shape[3]
     scores = (batch, heads, length, keys)
     leaves = leaves_of([bias])
     parameters = Parameters(wide=is_wide([q, k, v, target, *leaves]) or plan.panels * keys >= 1 << 31)
-    assert q.memory is not None and k.memory is not None and v.memory is not None and target.memory is not None
     names = {
-        "q": parameters.memory(q.memory, q.element_type),
-        "k": parameters.memory(k.memory, k.element_type),
-        "v": parameters.memory(v.memory, v.element_type),
-        "y": parameters.memory(target.memory, target.element_type, written=True),
+        "q": parameters.memory(q.held, q.element_type),
+        "k": parameters.memory(k.held, k.element_type),
+        "v": parameters.memory(v.held, v.element_type),
+        "y": parameters.memory(target.held, target.element_type, written=True),
         "scale": parameters.number(scale, _FLOAT),
         "QT": STORAGE[q.element_type],
         "KT": STORAGE[k.element_type],
@@ -175,8 +193,10 @@ def _launch(context: DeviceContext, operands: _Operands, plan: _Plan, target: St
     writer = ExpressionWriter([bias], {id(leaf): broadcast_strides(leaf, scores) for leaf in leaves}, parameters)
     lines, values = writer.lines(("b", "h", "i", "j"), "w")
     names["bias"] = "\n".join([*lines, f"f32 bias = {values[id(resolved(bias))]};"])
+    defines, more = extras.defines(parameters)
+    names |= more
     names["parameters"] = parameters.text
-    defines: dict[str, str | int] = {"ROWS": plan.rows, "TILE": plan.tile, "D": size, "DV": value_size}
+    defines |= {"ROWS": plan.rows, "TILE": plan.tile, "D": size, "DV": value_size}
     if plan.width > 1:
         defines["VW"] = plan.width
     if parameters.is_wide:
@@ -187,15 +207,14 @@ def _launch(context: DeviceContext, operands: _Operands, plan: _Plan, target: St
         own = -(-plan.rows * value_size // plan.lanes)
         defines |= {"LANES": plan.lanes, "WIDTH": max(size + 1, value_size), "OWN": own}
     name, text = ("attend_rows", ROWS) if plan.is_cpu else ("attend_tiles", TILES)
-    source = KernelSource(name, Template(text).substitute(names), tuple(defines.items()))
+    source = KernelSource(name, Template(ROTATION + text).substitute(names), tuple(defines.items()))
     groups = batch * key_heads * plan.panels * plan.parts
     return Launch(source, (groups,), (plan.lanes,), tuple(parameters.arguments), tuple(parameters.writes))
 
 
 def _combination(context: DeviceContext, parts: Strided, output: Strided, count: int) -> Launch:
-    assert parts.memory is not None and output.memory is not None
     total, lanes = element_count(output.shape), context.device.lanes
     text = Template(COMBINE).substitute(YT=STORAGE[output.element_type])
     source = KernelSource("attend_combine", text, (("LANES", lanes), ("DV", output.shape[-1])))
-    arguments = (parts.memory, output.memory, index64(total), index64(count))
+    arguments = (parts.held, output.held, index64(total), index64(count))
     return Launch(source, (-(-total // lanes),), (lanes,), arguments, (1,))

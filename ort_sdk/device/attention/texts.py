@@ -1,12 +1,34 @@
 """The texts of the attention kernels; ``$names`` are parameters or constants of a plan.
 
-All forms go through the keys in tiles and keep, for each row of scores, the running maximum, the running sum of exponentials and the
-running mix of values. A row is a query of a head; the rows of the heads that share a key head are next to each other.
+All forms go through the keys in tiles and keep, for each row of scores, the running maximum, the running sum of exponentials and
+the running mix of values. A row is a query of a head; the rows of the heads that share a key head are next to each other.
+
+Macros: ``LIMIT`` is the number of keys that count of sample ``b``; ``SINK`` the logit of head ``h`` that takes part without a value;
+``SOFTCAP`` bounds scores; ``HALF`` and ``INTERLEAVED`` say that queries and keys are rotated as they are loaded.
 """
 
 from __future__ import annotations
 
-__all__ = ["COMBINE", "ROWS", "TILES"]
+__all__ = ["APPEND", "COMBINE", "COPY", "ROTATION", "ROWS", "TILES"]
+
+ROTATION = """
+#ifdef HALF
+/* element d of a head whose pairs of elements are turned by the angles of a position */
+#if INTERLEAVED
+#define PAIR(d) ((d) / 2)
+#define PARTNER(d) ((d) ^ 1)
+#define IS_FIRST(d) ((d) % 2 == 0)
+#else
+#define PAIR(d) ((d) % HALF)
+#define PARTNER(d) ((d) < HALF ? (d) + HALF : (d) - HALF)
+#define IS_FIRST(d) ((d) < HALF)
+#endif
+#define ROTATED(T, x, d, cosines, sines, C) ((d) >= 2 * HALF ? get_##T((x)[d]) \\
+  : get_##T((x)[d]) * get_##C((cosines)[PAIR(d)]) \\
+    + (IS_FIRST(d) ? -get_##T((x)[PARTNER(d)]) : get_##T((x)[PARTNER(d)])) * get_##C((sines)[PAIR(d)]))
+#define ANGLES(b, i) (ANGLE(b, i) < 0 ? 0 : ANGLE(b, i) < ANGLE_ROWS ? ANGLE(b, i) : ANGLE_ROWS - 1) * HALF
+#endif
+"""
 
 _PLACE = """
   index_t group = GROUP(0), split = group % $splits;
@@ -16,6 +38,9 @@ _PLACE = """
   index_t kh = group % $key_heads, b = group / $key_heads;
   index_t rows = $sharing * $length, begin = split * $span, end = begin + $span;
   if (end > $keys) end = $keys;
+#ifdef LIMIT
+  if (end > LIMIT) end = LIMIT;
+#endif
   GLOBAL_PTR(const $KT) keys = $k + $ko + b * $kb + kh * $kh;
   GLOBAL_PTR(const $VT) values = $v + $vo + b * $vb + kh * $vh;
 """
@@ -45,9 +70,21 @@ KERNEL WORKGROUP(1, 1, 1) void attend_rows($parameters) {"""
     index_t row = first + r < rows ? first + r : rows - 1;
     head[r] = kh * $sharing + row / $length; token[r] = row % $length;
     GLOBAL_PTR(const $QT) from = $q + $qo + b * $qb + head[r] * $qh + token[r] * $qs;
+#ifdef HALF
+    index_t angle = ANGLES(b, token[r]);
+    for (int c = 0; c < D / VW; c++) {
+      f32 part[VW];
+      for (int e = 0; e < VW; e++) part[e] = ROTATED($QT, from, c * VW + e, $cosines + angle, $sines + angle, $CT) * $scale;
+      query[r][c] = VLOAD(part);
+    }
+#else
     for (int c = 0; c < D / VW; c++) query[r][c] = LOAD($QT, from + c * VW) * $scale;
+#endif
     for (int c = 0; c < DV / VW; c++) mixed[r][c] = splat_f32(0.0f);
     top[r] = -INFINITY; sum[r] = 0.0f;
+#ifdef SINK
+    if (split == 0) { index_t h = head[r]; top[r] = SINK; sum[r] = 1.0f; }
+#endif
   }
   for (index_t start = begin; start < end; start += TILE) {
     int count = (int)(end - start < TILE ? end - start : TILE);
@@ -70,6 +107,9 @@ KERNEL WORKGROUP(1, 1, 1) void attend_rows($parameters) {"""
       f32 now = top[r];
       for (int t = 0; t < count; t++) {
         index_t j = start + t;
+#ifdef SOFTCAP
+        s[r][t] = SOFTCAP * tanh(s[r][t] / SOFTCAP);
+#endif
 $bias
         s[r][t] += bias;
         now = s[r][t] > now ? s[r][t] : now;
@@ -131,9 +171,21 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
     + """
   for (int e = lane; e < ROWS * D; e += LANES) {
     index_t row = first + e / D < rows ? first + e / D : rows - 1;
-    query[e] = get_$QT($q[$qo + b * $qb + (kh * $sharing + row / $length) * $qh + row % $length * $qs + e % D]) * $scale;
+    GLOBAL_PTR(const $QT) from = $q + $qo + b * $qb + (kh * $sharing + row / $length) * $qh + row % $length * $qs;
+#ifdef HALF
+    index_t angle = ANGLES(b, row % $length);
+    query[e] = ROTATED($QT, from, e % D, $cosines + angle, $sines + angle, $CT) * $scale;
+#else
+    query[e] = get_$QT(from[e % D]) * $scale;
+#endif
   }
-  if (lane < ROWS) { top[lane] = -INFINITY; sum[lane] = 0.0f; }
+  if (lane < ROWS) {
+    top[lane] = -INFINITY; sum[lane] = 0.0f;
+#ifdef SINK
+    index_t h = kh * $sharing + (first + lane < rows ? first + lane : rows - 1) / $length;
+    if (split == 0) { top[lane] = SINK; sum[lane] = 1.0f; }
+#endif
+  }
   f32 mixed[OWN];
   UNROLL
   for (int n = 0; n < OWN; n++) mixed[n] = 0.0f;
@@ -148,7 +200,11 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
       f32 score = 0.0f;
       for (int d = 0; d < D; d++) score += query[r * D + d] * tile[t * (D + 1) + d];
       if (t < count) {
-        index_t row = first + r < rows ? first + r : rows - 1, h = kh * $sharing + row / $length, i = row % $length, j = start + t;
+        index_t row = first + r < rows ? first + r : rows - 1;
+        index_t h = kh * $sharing + row / $length, i = row % $length, j = start + t;
+#ifdef SOFTCAP
+        score = SOFTCAP * tanh(score / SOFTCAP);
+#endif
 $bias
         score += bias;
       }
@@ -222,6 +278,42 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_combine(GLOBAL(const f32) parts, GLOBA
       sum += parts[part + DV + 1] * factor;
     }
     y[e] = put_$YT(sum == 0.0f ? mixed : mixed / sum);
+  }
+}
+"""
+
+COPY = """
+/* y[e, r, d] = past[e, r, d] for the rows there are, else zero: nothing where both are one memory. A lane takes CHUNK elements. */
+KERNEL WORKGROUP(LANES, 1, 1) void cache_copy($parameters) {
+  if ((GLOBAL_PTR(const $T))$y != (GLOBAL_PTR(const $T))$past) {
+    index_t at = ((index_t)GROUP(0) * LANES + LANE(0)) * CHUNK;
+    for (int k = 0; k < CHUNK && at + k < $total; k++) {
+      index_t e = at + k, d = e % D, r = e / D % $capacity, outer = e / D / $capacity;
+      $y[e] = r < $past_rows ? $past[(outer * $past_rows + r) * D + d] : ($T)0;
+    }
+  }
+}
+"""
+
+APPEND = """
+/* new keys, turned by the angles of their positions, and new values behind those of each sequence; a lane takes an element of each */
+KERNEL WORKGROUP(LANES, 1, 1) void cache_append($parameters, GLOBAL_PTR(u32) status) {
+  index_t e = (index_t)GROUP(0) * LANES + LANE(0);
+  if (e < $total) {
+    index_t d = e % D, i = e / D % $length, h = e / D / $length % $key_heads, b = e / D / $length / $key_heads;
+    i64 row = (i64)START(b) + i;
+    if (row < 0 || row >= $rows || TOTAL(b) > $rows) report(status, FAULT);
+    else {
+      GLOBAL_PTR(const $KT) key = $k + $ko + b * $kb + h * $kh + i * $ks;
+      index_t to = ((b * $key_heads + h) * $capacity + (index_t)row) * D + d;
+#ifdef HALF
+      index_t angle = ANGLES(b, i);
+      $keys[to] = put_$T(ROTATED($KT, key, d, $cosines + angle, $sines + angle, $CT));
+#else
+      $keys[to] = put_$T(get_$KT(key[d]));
+#endif
+      $values[to] = put_$T(get_$VT($v[$vo + b * $vb + h * $vh + i * $vs + d]));
+    }
   }
 }
 """

@@ -1,0 +1,148 @@
+"""GroupQueryAttention over caches on a device: lengths are read there, so that a captured call serves every token."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ort_sdk.api import Compute, HostArray, KernelInfo, TensorElementType, may_overwrite
+from ort_sdk.device import arithmetic
+from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.element_types import HALF_TYPES
+from ort_sdk.device.expressions.nodes import Strided
+from ort_sdk.opset.contrib.attention_core import check_columns, merge_heads
+from ort_sdk.opset.contrib.query_groups import GroupSettings, Projection
+
+from .attend import attend_cache, stored
+from .cache import append_to_caches, copy_cache
+from .extras import CacheLengths, Extras, Rotation
+
+__all__ = ["IN_PLACE", "group_query_attention"]
+
+IN_PLACE = ((3, 1), (4, 2))
+"""Past keys and values, and the outputs that may be in their memory."""
+_FLOAT, _INT32 = TensorElementType.FLOAT, TensorElementType.INT32
+LOWEST = -3.4028234663852886e38
+"""What hidden keys' scores get, as in the shared operator."""
+
+
+def group_query_attention(info: KernelInfo, namespace: Any, shared: Compute) -> Compute | None:
+    """The node's function; ``seqlens_k`` is an array of the device."""
+    types = {info.input_element_type(index) for index in (0, 1, 2, 3, 4) if info.has_input(index)}
+    is_plain = all(info.attribute(name, "NONE") == "NONE" for name in ("k_quant_type", "v_quant_type"))
+    drops = bool(info.attribute("sliding_window_cache", 0))
+    if not types <= HALF_TYPES | {_FLOAT} or not is_plain or drops or len(info.outputs) > 3:
+        return None
+    return _GroupQueryAttention(info, namespace, shared)
+
+
+class _GroupQueryAttention:
+    def __init__(self, info: KernelInfo, namespace: Any, shared: Compute) -> None:
+        self._info, self._xp, self._shared = info, namespace, shared
+        self._settings, self._outputs = GroupSettings.of(info), len(info.outputs)
+        self._project = Projection(namespace, self._settings)
+        own = info.input_element_type(0) or _FLOAT
+        self._output_type = info.output_element_type(0) or own
+        self._cache_type = info.input_element_type(3) or (info.output_element_type(1) if self._outputs > 1 else None) or own
+
+    def __call__(
+        self,
+        query: DeviceArray,
+        key: DeviceArray | None,
+        value: DeviceArray | None,
+        past_key: DeviceArray | None,
+        past_value: DeviceArray | None,
+        seqlens_k: DeviceArray,
+        total_sequence_length: HostArray,
+        cos_cache: DeviceArray | None = None,
+        sin_cache: DeviceArray | None = None,
+        position_ids: DeviceArray | None = None,
+        attention_bias: DeviceArray | None = None,
+        head_sink: DeviceArray | None = None,
+        k_scale: DeviceArray | None = None,
+        v_scale: DeviceArray | None = None,
+        q_norm: DeviceArray | None = None,
+        k_norm: DeviceArray | None = None,
+    ) -> Any:
+        given = (query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids)
+        given = (*given, attention_bias, head_sink, k_scale, v_scale, q_norm, k_norm)
+        rows = int(total_sequence_length.reshape(-1)[0])
+        if not query.size or rows < query.shape[1] or seqlens_k.size != query.shape[0]:
+            return self._shared(*given)
+        check_columns(self._info, attention_bias, rows)
+        q, k, v = self._split(query, key, value, q_norm, k_norm)
+        rotation = self._rotation(cos_cache, sin_cache, q.shape[3])
+        if rotation is not None and position_ids is not None:
+            wide = [self._xp.astype(each, _FLOAT) for each in (q, k, cos_cache, sin_cache)]
+            q, k = self._project.rotated(*wide, None, position_ids)  # type: ignore[arg-type]
+            rotation = None
+        lengths = self._lengths(seqlens_k, q.shape[2], rows)
+        caches = self._caches(past_key, past_value, k.shape, max(rows, 0 if past_key is None else past_key.shape[2]))
+        context = self._xp.context
+        new = stored(context, k.node), stored(context, v.node)
+        append_to_caches(context, new, caches, lengths, rows, rotation)
+        keys, values = (q.made(cache) for cache in caches)
+        biases = [*self._hidden(q, lengths, rows), *([] if attention_bias is None else [attention_bias])]
+        sink = 0.0 if self._settings.smooth and head_sink is None else None if head_sink is None else head_sink.dense()
+        is_limited = not (lengths.is_first and self._settings.causal)
+        extras = Extras(lengths, is_limited, rotation, sink, self._settings.softcap)
+        scale = self._settings.scale or 1 / math.sqrt(q.shape[3])
+        mixed = attend_cache(q, keys[:, :, :rows, :], values[:, :, :rows, :], biases, scale, extras)
+        if mixed is None:
+            return self._shared(*given)
+        output = self._xp.astype(merge_heads(self._xp, mixed), self._output_type)
+        return output if self._outputs < 2 else (output, keys, values)[: self._outputs]
+
+    def _split(
+        self,
+        query: DeviceArray,
+        key: DeviceArray | None,
+        value: DeviceArray | None,
+        q_norm: DeviceArray | None,
+        k_norm: DeviceArray | None,
+    ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+        """Heads of the three, in float where they are normalized."""
+        if q_norm is None and k_norm is None:
+            return self._project.split(query, key, value)
+        wide = [None if each is None else self._xp.astype(each, _FLOAT) for each in (query, key, value, q_norm, k_norm)]
+        return self._project.split(*wide)
+
+    def _rotation(self, cos_cache: DeviceArray | None, sin_cache: DeviceArray | None, size: int) -> Rotation | None:
+        if not self._settings.do_rotary or cos_cache is None or sin_cache is None or 0 in cos_cache.shape:
+            return None
+        cosines, sines = (self._xp.astype(each, cos_cache.element_type).dense() for each in (cos_cache, sin_cache))
+        return Rotation(cosines, sines, self._settings.interleaved)
+
+    def _lengths(self, seqlens_k: DeviceArray, new: int, rows: int) -> CacheLengths:
+        return CacheLengths(arithmetic.cast(seqlens_k, _INT32).dense(), new, is_first=new == rows)
+
+    def _caches(
+        self,
+        past_key: DeviceArray | None,
+        past_value: DeviceArray | None,
+        new: tuple[int, ...],
+        capacity: int,
+    ) -> tuple[Strided, Strided]:
+        """Where keys and values are appended: in their past memory where the caller of the run wants it."""
+        pasts = [None if past is None else past.dense() for past in (past_key, past_value)]
+        if all(past is not None and may_overwrite(past) and past.shape[2] == capacity for past in (past_key, past_value)):
+            return pasts[0], pasts[1]  # type: ignore[return-value]
+        context = self._xp.context
+        presents = [context.new((*new[:2], capacity, new[3]), self._cache_type) for _ in pasts]
+        for past, present in zip(pasts, presents, strict=True):
+            copy_cache(context, past, present)
+        return presents[0], presents[1]
+
+    def _hidden(self, q: DeviceArray, lengths: CacheLengths, rows: int) -> list[DeviceArray]:
+        """What is added to the scores of keys that a query does not see, but for those behind its sequence."""
+        settings, xp, new = self._settings, self._xp, q.shape[2]
+        looks_ahead = settings.causal and new > 1
+        if not looks_ahead and settings.window < 0:
+            return []
+        keys = xp.arange(rows, dtype=xp.int32)
+        queries = xp.reshape(xp.arange(new, dtype=xp.int32), (1, 1, new, 1))
+        if not lengths.is_first:
+            queries = queries + xp.reshape(q.made(lengths.last), (-1, 1, 1, 1)) + (1 - new)
+        conditions = ([keys > queries] if looks_ahead else []) + ([keys <= queries - settings.window] if settings.window >= 0 else [])
+        hidden = conditions[0] if len(conditions) == 1 else xp.logical_or(*conditions)
+        return [xp.where(hidden, xp.asarray(LOWEST, dtype=xp.float32), xp.asarray(0.0, dtype=xp.float32))]
