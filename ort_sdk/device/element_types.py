@@ -41,7 +41,7 @@ NARROW_TYPES = frozenset(element_type for element_type, name in STORAGE.items() 
 """Types of at most 8 bits that only casts know: one element a byte."""
 
 CONVERTED_TYPES = HALF_TYPES | NARROW_TYPES
-"""Types whose elements are converted as they are loaded and stored: by ``get_`` and ``put_`` with the name of the storage type."""
+"""Types whose elements are converted as they are loaded and stored: by ``get_`` and ``put_`` with the storage type's name."""
 
 
 def _computed(element_type: TensorElementType, name: str) -> str:

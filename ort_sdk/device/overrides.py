@@ -64,9 +64,9 @@ def _downloading(shared: Compute, positions: frozenset[int], namespace: DeviceNa
     """The shared function, with inputs that it reads on the host brought there."""
 
     def run(*inputs: Any) -> Any:
-        given = [
-            namespace.to_host(each) if position in positions and each is not None else each for position, each in enumerate(inputs)
-        ]
+        given = list(inputs)
+        for position in positions:
+            given[position] = namespace.to_host(given[position])
         return shared(*given)
 
     return run

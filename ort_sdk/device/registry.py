@@ -51,7 +51,8 @@ class _Wrapping:
 
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
-            compute = overridden(info, self._namespace, getattr(kernel, "compute", kernel))
+            shared: Any = getattr(kernel, "compute", kernel)
+            compute = overridden(info, self._namespace, shared)
             made = DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
             made.in_place = OVERWRITING.get((info.domain, info.op_type), ())
             return made

@@ -1,7 +1,7 @@
 """The status word: what kernels found in contents that they cannot take, told when a run ends.
 
-A kernel cannot raise. It reports a bit of the word with ``report(status, bits)``, goes on without touching what is not its own, and
-the launcher raises when it next waits for the queue.
+A kernel cannot raise. It reports a bit of the word with ``report(status, bits)``, goes on without touching what is not its own,
+and the launcher raises when it next waits for the queue.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ SEQUENCE_LENGTH = 4
 
 _RANGE = "an index into an axis of a size must be within [-size, size - 1]"
 _TEXTS = {
-    GATHER_INDEX: "an index of an operator that picks elements (Gather, GatherElements, GatherND or the like) is out of bounds: "
-    + _RANGE,
-    SCATTER_INDEX: "an index of an operator that puts elements (ScatterElements, ScatterND or the like) is out of bounds: " + _RANGE,
+    GATHER_INDEX: f"an index of an operator that picks elements (Gather, GatherElements, GatherND …) is out of bounds: {_RANGE}",
+    SCATTER_INDEX: f"an index of an operator that puts elements (ScatterElements, ScatterND …) is out of bounds: {_RANGE}",
     SEQUENCE_LENGTH: "seqlens_k of a GroupQueryAttention contradicts its other inputs: each must be within [new tokens - 1,"
     " total_sequence_length - 1]",
 }

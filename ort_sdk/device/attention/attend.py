@@ -108,7 +108,7 @@ def _operands(q: DeviceArray, k: DeviceArray, v: DeviceArray, biases: Sequence[D
     if arithmetic.broadcast_shape((bias.shape, scores)) != scores:
         return None
     bias = q.context.ready(bias)
-    return _Operands(*(stored(q.context, each.node) for each in (q, k, v)), bias)
+    return _Operands(stored(q.context, q.node), stored(q.context, k.node), stored(q.context, v.node), bias)
 
 
 def stored(context: DeviceContext, node: Node) -> Strided:
@@ -204,8 +204,7 @@ def _launch(operands: _Operands, plan: _Plan, target: Strided, scale: float, ext
     if plan.parts > 1:
         defines["PARTIAL"] = 1
     if not plan.is_cpu:
-        own = -(-plan.rows * value_size // plan.lanes)
-        defines |= {"LANES": plan.lanes, "WIDTH": max(size + 1, value_size), "OWN": own}
+        defines |= {"LANES": plan.lanes, "WIDTH": max(size + 1, value_size), "OWN": -(-plan.rows * value_size // plan.lanes)}
     name, text = ("attend_rows", ROWS) if plan.is_cpu else ("attend_tiles", TILES)
     source = KernelSource(name, Template(ROTATION + text).substitute(names), tuple(defines.items()))
     groups = batch * key_heads * plan.panels * plan.parts

@@ -7,7 +7,7 @@ from string import Template
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.expressions.elementwise import is_wide
-from ort_sdk.device.expressions.nodes import Strided, element_count
+from ort_sdk.device.expressions.nodes import Constant, Strided, element_count
 from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.launches import KernelSource, Launch
 from ort_sdk.device.status import SEQUENCE_LENGTH
@@ -32,8 +32,6 @@ def copy_cache(context: DeviceContext, past: Strided | None, present: Strided) -
         present: (batch, heads, at least as many rows, size), dense.
     """
     if past is None or not past.shape[2]:
-        from ort_sdk.device.expressions.nodes import Constant
-
         context.write(Constant(0.0, present.shape, present.element_type), present)
         return
     parameters = Parameters(wide=is_wide([past, present]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ort_sdk.api import Compute, HostArray, KernelInfo, TensorElementType, may_overwrite
+from ort_sdk.api import Array, Compute, HostArray, KernelInfo, TensorElementType, may_overwrite
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.element_types import HALF_TYPES
-from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.opset.contrib.attention_core import check_columns, merge_heads
 from ort_sdk.opset.contrib.query_groups import GroupSettings, Projection
+from ort_sdk.opset.llm.rotary import rotate
 
 from .attend import attend_cache, stored
 from .cache import append_to_caches, copy_cache
@@ -64,8 +64,8 @@ class _GroupQueryAttention:
         q_norm: DeviceArray | None = None,
         k_norm: DeviceArray | None = None,
     ) -> Any:
-        given = (query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids)
-        given = (*given, attention_bias, head_sink, k_scale, v_scale, q_norm, k_norm)
+        inputs = (query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids)
+        given = (*inputs, attention_bias, head_sink, k_scale, v_scale, q_norm, k_norm)
         rows = int(total_sequence_length.reshape(-1)[0])
         if not query.size or rows < query.shape[1] or seqlens_k.size != query.shape[0]:
             return self._shared(*given)
@@ -73,15 +73,15 @@ class _GroupQueryAttention:
         q, k, v = self._split(query, key, value, q_norm, k_norm)
         rotation = self._rotation(cos_cache, sin_cache, q.shape[3])
         if rotation is not None and position_ids is not None:
-            wide = [self._xp.astype(each, _FLOAT) for each in (q, k, cos_cache, sin_cache)]
-            q, k = self._project.rotated(*wide, None, position_ids)  # type: ignore[arg-type]
+            angles = [self._xp.expand_dims(self._xp.gather(each, position_ids, 0), axis=1) for each in (cos_cache, sin_cache)]
+            wide = [self._xp.astype(each, _FLOAT) for each in (q, k, *angles)]
+            q, k = (rotate(self._xp, each, *wide[2:], interleaved=self._settings.interleaved) for each in wide[:2])
             rotation = None
         lengths = self._lengths(seqlens_k, q.shape[2], rows)
-        caches = self._caches(past_key, past_value, k.shape, max(rows, 0 if past_key is None else past_key.shape[2]))
+        keys, values = self._caches(past_key, past_value, k.shape, max(rows, 0 if past_key is None else past_key.shape[2]))
         context = self._xp.context
         new = stored(context, k.node), stored(context, v.node)
-        append_to_caches(context, new, caches, lengths, rows, rotation)
-        keys, values = (q.made(cache) for cache in caches)
+        append_to_caches(context, new, (keys.dense(), values.dense()), lengths, rows, rotation)
         biases = [*self._hidden(q, lengths, rows), *([] if attention_bias is None else [attention_bias])]
         sink = 0.0 if self._settings.smooth and head_sink is None else None if head_sink is None else head_sink.dense()
         is_limited = not (lengths.is_first and self._settings.causal)
@@ -122,16 +122,18 @@ class _GroupQueryAttention:
         past_value: DeviceArray | None,
         new: tuple[int, ...],
         capacity: int,
-    ) -> tuple[Strided, Strided]:
+    ) -> tuple[DeviceArray, DeviceArray]:
         """Where keys and values are appended: in their past memory where the caller of the run wants it."""
-        pasts = [None if past is None else past.dense() for past in (past_key, past_value)]
-        if all(past is not None and may_overwrite(past) and past.shape[2] == capacity for past in (past_key, past_value)):
-            return pasts[0], pasts[1]  # type: ignore[return-value]
+        if past_key is not None and past_value is not None and past_key.shape[2] == capacity:
+            given: tuple[Array, ...] = (past_key, past_value)
+            if all(map(may_overwrite, given)):
+                return past_key, past_value
         context = self._xp.context
+        pasts = [None if past is None else past.dense() for past in (past_key, past_value)]
         presents = [context.new((*new[:2], capacity, new[3]), self._cache_type) for _ in pasts]
         for past, present in zip(pasts, presents, strict=True):
             copy_cache(context, past, present)
-        return presents[0], presents[1]
+        return DeviceArray(context, presents[0]), DeviceArray(context, presents[1])
 
     def _hidden(self, q: DeviceArray, lengths: CacheLengths, rows: int) -> list[DeviceArray]:
         """What is added to the scores of keys that a query does not see, but for those behind its sequence."""
@@ -143,6 +145,8 @@ class _GroupQueryAttention:
         queries = xp.reshape(xp.arange(new, dtype=xp.int32), (1, 1, new, 1))
         if not lengths.is_first:
             queries = queries + xp.reshape(q.made(lengths.last), (-1, 1, 1, 1)) + (1 - new)
-        conditions = ([keys > queries] if looks_ahead else []) + ([keys <= queries - settings.window] if settings.window >= 0 else [])
-        hidden = conditions[0] if len(conditions) == 1 else xp.logical_or(*conditions)
+        hidden = keys > queries if looks_ahead else None
+        if settings.window >= 0:
+            before = keys <= queries - settings.window
+            hidden = before if hidden is None else xp.logical_or(hidden, before)
         return [xp.where(hidden, xp.asarray(LOWEST, dtype=xp.float32), xp.asarray(0.0, dtype=xp.float32))]

@@ -1,10 +1,10 @@
 """The texts of the attention kernels; ``$names`` are parameters or constants of a plan.
 
-All forms go through the keys in tiles and keep, for each row of scores, the running maximum, the running sum of exponentials and
-the running mix of values. A row is a query of a head; the rows of the heads that share a key head are next to each other.
+All forms go through the keys in tiles and keep, for each row of scores, the running maximum, the running sum of exponentials
+and the running mix of values. A row is a query of a head; the rows of the heads that share a key head are next to each other.
 
-Macros: ``LIMIT`` is the number of keys that count of sample ``b``; ``SINK`` the logit of head ``h`` that takes part without a value;
-``SOFTCAP`` bounds scores; ``HALF`` and ``INTERLEAVED`` say that queries and keys are rotated as they are loaded.
+Macros: ``LIMIT`` is the number of keys that count of sample ``b``; ``SINK`` the logit of head ``h`` that takes part without
+a value; ``SOFTCAP`` bounds scores; ``HALF`` and ``INTERLEAVED`` say that queries and keys are rotated as they are loaded.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_combine(GLOBAL(const f32) parts, GLOBA
 """
 
 COPY = """
-/* y[e, r, d] = past[e, r, d] for the rows there are, else zero: nothing where both are one memory. A lane takes CHUNK elements. */
+/* y[e, r, d] = past[e, r, d] for the rows there are, else zero: nothing where both are one memory. A lane takes CHUNK. */
 KERNEL WORKGROUP(LANES, 1, 1) void cache_copy($parameters) {
   if ((GLOBAL_PTR(const $T))$y != (GLOBAL_PTR(const $T))$past) {
     index_t at = ((index_t)GROUP(0) * LANES + LANE(0)) * CHUNK;
@@ -296,7 +296,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void cache_copy($parameters) {
 """
 
 APPEND = """
-/* new keys, turned by the angles of their positions, and new values behind those of each sequence; a lane takes an element of each */
+/* new keys, turned by the angles of their positions, and values behind those of each sequence; a lane takes an element of each */
 KERNEL WORKGROUP(LANES, 1, 1) void cache_append($parameters, GLOBAL_PTR(u32) status) {
   index_t e = (index_t)GROUP(0) * LANES + LANE(0);
   if (e < $total) {

@@ -121,7 +121,7 @@ def _launch(
     context: DeviceContext, name: str, text: str, memories: tuple[Memory, ...], numbers: tuple[int, ...], defines: _Defines
 ) -> None:
     """Queue a kernel with a lane for each of ``numbers[0]`` pieces of work, that writes to the first memory."""
-    limit = max(max(numbers), *(memory.nbytes for memory in memories))
+    limit = max(*numbers, *(memory.nbytes for memory in memories))
     arguments, wide = index_numbers(*numbers, limit=limit)
     lanes, fault = context.device.lanes, (("FAULT", f"{SCATTER_INDEX}u"),)
     source = KernelSource(name, text, (("LANES", lanes), *defines, *fault, *wide))

@@ -184,7 +184,9 @@ def test_determinants_and_inverses(xp, kind):
     matrices[0, 0, 0, 0] = 0
     own, tolerance = xp.from_host(matrices), 2e-4 if kind == "f4" else 1e-10
     np.testing.assert_allclose(xp.to_host(xp.linalg.det(own)), np.linalg.det(matrices), rtol=tolerance)
-    np.testing.assert_allclose(xp.to_host(xp.linalg.inv(own)) @ matrices, np.broadcast_to(np.eye(6), matrices.shape), atol=tolerance)
+    np.testing.assert_allclose(
+        xp.to_host(xp.linalg.inv(own)) @ matrices, np.broadcast_to(np.eye(6), matrices.shape), atol=tolerance
+    )
     np.testing.assert_array_equal(xp.to_host(xp.linalg.det(own * 0)), np.zeros((3, 2)))
     np.testing.assert_array_equal(xp.to_host(own), matrices)
     with pytest.raises(InvalidArgument, match="must be the same"):

@@ -1,6 +1,7 @@
 """Attention on a device against NumPy in float64, and the operators that use it against the CPU provider, with programs."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -13,7 +14,13 @@ pytestmark = pytest.mark.opencl
 
 DEVICE, HOST = ["OpenCLExecutionProvider", "CPUExecutionProvider"], ["CPUExecutionProvider"]
 # batch, heads, key heads, queries, keys, size, value size
-SIZES = [(2, 4, 2, 3, 7, 8, 8), (1, 8, 2, 1, 700, 64, 64), (1, 2, 2, 33, 65, 20, 12), (2, 3, 1, 5, 130, 128, 128), (1, 1, 1, 1, 1, 7, 5)]
+SIZES = [
+    (2, 4, 2, 3, 7, 8, 8),
+    (1, 8, 2, 1, 700, 64, 64),
+    (1, 2, 2, 33, 65, 20, 12),
+    (2, 3, 1, 5, 130, 128, 128),
+    (1, 1, 1, 1, 1, 7, 5),
+]
 
 
 def reference(q, k, v, biases, scale, sink=None, softcap=0.0):
@@ -88,11 +95,17 @@ def test_what_the_kernels_do_not_take(xp):
     assert xp.attention(*(xp.astype(each, TensorElementType.DOUBLE) for each in (q, k, v)), [], 1.0) is None
 
 
-def _group_query(kind, *, heads=4, key_heads=2, size=16, new=1, capacity=24, total=24, **attributes):
+def _group_query(kind, *, heads=4, key_heads=2, size=16, new=1, capacity=24, total=24, position_ids=False, **attributes):
     batch = 2
     names = ["q", "k", "v", "past_key", "past_value", "seqlens_k", "total", "cos", "sin"]
     node = helper.make_node(
-        "GroupQueryAttention", names, ["y", "key", "value"], domain="com.microsoft", num_heads=heads, kv_num_heads=key_heads, **attributes
+        "GroupQueryAttention",
+        names,
+        ["y", "key", "value"],
+        domain="com.microsoft",
+        num_heads=heads,
+        kv_num_heads=key_heads,
+        **attributes,
     )
     past = [batch, key_heads, capacity, size]
     widths = {"q": heads, "k": key_heads, "v": key_heads}
@@ -100,9 +113,13 @@ def _group_query(kind, *, heads=4, key_heads=2, size=16, new=1, capacity=24, tot
     inputs += [helper.make_tensor_value_info(name, kind, past) for name in ("past_key", "past_value")]
     inputs.append(helper.make_tensor_value_info("seqlens_k", TensorProto.INT32, [batch]))
     rows = np.arange(64)[:, None] / 10 ** (np.arange(size // 2) / size)
+    if position_ids:
+        node.input.append("position_ids")
+        inputs.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, [batch, new]))
     numpy_type = helper.tensor_dtype_to_np_dtype(kind)
-    constants = {"cos": np.cos(rows).astype(numpy_type), "sin": np.sin(rows).astype(numpy_type), "total": np.array(total, np.int32)}
-    weights = [helper.make_tensor(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape, a.tobytes(), raw=True) for n, a in constants.items()]
+    constants = {"cos": np.cos(rows).astype(numpy_type), "sin": np.sin(rows).astype(numpy_type)}
+    constants["total"] = np.array(total, np.int32)
+    weights = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
     outputs = [helper.make_tensor_value_info(name, kind, None) for name in ("y", "key", "value")]
     graph = helper.make_graph([node], "g", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -112,6 +129,8 @@ def _group_query(kind, *, heads=4, key_heads=2, size=16, new=1, capacity=24, tot
     def feeds(lengths):
         arrays = {each.name: [d.dim_value for d in each.type.tensor_type.shape.dim] for each in inputs[:5]}
         made = {name: rng.standard_normal(shape).astype(numpy_type) for name, shape in arrays.items()}
+        if position_ids:
+            made["position_ids"] = rng.integers(0, 64, (batch, new))
         return made | {"seqlens_k": np.asarray(lengths, np.int32)}
 
     return model, feeds
@@ -127,6 +146,7 @@ def _group_query(kind, *, heads=4, key_heads=2, size=16, new=1, capacity=24, tot
         {"smooth_softmax": 1, "causal": 1},
         {"new": 24, "do_rotary": 1},
         {"total": 40},
+        {"do_rotary": 1, "new": 2, "position_ids": True},
     ],
 )
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])

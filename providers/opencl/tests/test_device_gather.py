@@ -68,7 +68,9 @@ def test_bad_indices_are_an_error_of_their_run_alone(op_type, programs):
             np.testing.assert_array_equal(session.run(None, {**feeds, "i": good})[0], _wanted(op_type, x, good, u))
         wrong = good.copy()
         wrong[row, column] = index
-        with pytest.raises(ort.api.InvalidArgument, match=rf"operator that {kind} elements .* out of bounds.*\[-size, size - 1\]"):
+        with pytest.raises(
+            ort.api.InvalidArgument, match=rf"operator that {kind} elements .* out of bounds.*\[-size, size - 1\]"
+        ):
             session.run(None, {**feeds, "i": wrong})
     np.testing.assert_array_equal(session.run(None, {**feeds, "i": good})[0], _wanted(op_type, x, good, u))
 
@@ -98,7 +100,9 @@ def test_gathered_slices(xp, kind):
             shape = [1, 1, 1]
             shape[axis] = -1
             wanted = np.take_along_axis(x, places.reshape(shape), axis)
-            np.testing.assert_array_equal(xp.to_host(xp.take_along_axis(own, xp.from_host(places.reshape(shape)), axis=axis)), wanted)
+            np.testing.assert_array_equal(
+                xp.to_host(xp.take_along_axis(own, xp.from_host(places.reshape(shape)), axis=axis)), wanted
+            )
     xp.context.launcher.finish()
 
 
