@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "invert",
     "node_of",
+    "note_readers",
     "power",
     "predicate",
     "select",
@@ -45,10 +46,15 @@ def applied(context: DeviceContext, name: str, operands: tuple[Node, ...], eleme
         largest = max((each for each in operands if isinstance(each, Apply)), key=lambda each: each.size)
         context.materialise(largest)
         return applied(context, name, operands, element_type)
-    for operand in operands:
+    note_readers(node)
+    return node
+
+
+def note_readers(node: Apply) -> None:
+    """Let the memory that an expression reads know it."""
+    for operand in node.operands:
         if isinstance(operand, Strided) and operand.memory is not None:
             operand.memory.note_reader(node)
-    return node
 
 
 @functools.lru_cache(maxsize=4096)

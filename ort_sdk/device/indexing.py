@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import InvalidArgument
 
-from .arithmetic import applied, cast_node, node_of
+from .arithmetic import applied, cast_node, node_of, note_readers
 from .context import DeviceContext
 from .expressions import views
 from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
+from .expressions.writer import leaves_of
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -35,16 +36,19 @@ def viewed(context: DeviceContext, node: Node, view: View) -> Node:
             return applied(context, node.function.name, tuple(part for part in parts if part is not None), node.element_type)
     array = node if isinstance(node, Strided) else context.materialise(node)
     found = view(array)
+    return found if found is not None else _found(view, context.dense(array))
+
+
+def _found(view: View, array: Strided) -> Strided:
+    """A view of an array that is dense, or has no memory."""
+    found = view(array)
     if found is None:
-        found = view(context.dense(array))
-        assert found is not None
+        raise TypeError(f"no strides describe a view of a dense array of shape {list(array.shape)}")
     return found
 
 
 def _shape_behind(node: Node, view: View) -> tuple[int, ...]:
-    found = view(Strided(None, node.shape, node.element_type))
-    assert found is not None
-    return found.shape
+    return _found(view, Strided(None, node.shape, node.element_type)).shape
 
 
 def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
@@ -56,13 +60,14 @@ def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
         return view(views.broadcast(node, shape))
     if isinstance(node, Deferred):
         return None
-    assert isinstance(node, Apply)
-    parts = [_part(each, shape, view) for each in node.operands]
+    parts = [_part(each, shape, view) for each in node.operands] if isinstance(node, Apply) else [None]
     if any(part is None for part in parts):
         return None
     known = tuple(part for part in parts if part is not None)
     behind = next((part.shape for part in known if part.shape), known[0].shape)
-    return Apply(node.function, known, behind, node.element_type)
+    made = Apply(node.function, known, behind, node.element_type)
+    note_readers(made)
+    return made
 
 
 def permuted(context: DeviceContext, node: Node, axes: Sequence[int]) -> Node:
@@ -135,9 +140,8 @@ def _indexed(array: Strided, keys: Sequence[Any]) -> Strided:
             if not -size <= index < size:
                 raise InvalidArgument(f"index {index} is out of bounds for axis {axis} of shape {list(array.shape)}")
             array = views.sliced(array, axis, index % size, 1, 1)
-            shape, strides = list(array.shape), list(array.strides)
-            del shape[axis], strides[axis]
-            array = array.view(tuple(shape), tuple(strides), array.offset)
+            kept = [own for own in range(len(array.shape)) if own != axis]
+            array = array.view(tuple(array.shape[k] for k in kept), tuple(array.strides[k] for k in kept), array.offset)
     return array
 
 
@@ -152,26 +156,23 @@ def _taken(context: DeviceContext, node: Node, keys: list[Any], arrays: list[int
 
 
 def set_item(array: DeviceArray, key: Any, value: Any) -> None:
-    """Write to a part of an array. Expressions that read it are computed first."""
-    context = array.context
-    node = resolved(array.node)
+    """Write to a part of an array. Expressions that read it keep their values: they are computed before."""
+    context, node = array.context, array.node
     if not isinstance(node, Strided) or node.memory is None:
-        array.node = node = context.materialise(node)
-    assert isinstance(node, Strided) and node.memory is not None
-    target = _indexed(node, _whole_key(key, len(node.shape)))
+        # expressions that others hold have the value, too, which stays what it is
+        array.node = node = context.copied(node)
+    memory, target = node.held, _indexed(node, _whole_key(key, len(node.shape)))
     source = cast_node(context, node_of(value, array), array.element_type)
     source = broadcast(context, _without_leading_ones(context, source, len(target.shape)), target.shape)
-    for reader in node.memory.readers:
+    for reader in memory.readers:
         expression = reader()
-        if expression is not None and expression is not source and not _is_part(expression, source):
+        if expression is not None:
             context.materialise(expression)
-    node.memory.readers.clear()
+    memory.readers.clear()
+    source = resolved(source)
+    if any(leaf.memory is memory for leaf in leaves_of([source])):
+        source = context.copied(source)
     context.write(source, target)
-
-
-def _is_part(expression: Node, root: Node) -> bool:
-    """Whether an expression is only read by another, which is computed into the memory right now, element by element."""
-    return expression.owner is None or expression.owner() is None if isinstance(expression, Apply) else False
 
 
 def _without_leading_ones(context: DeviceContext, node: Node, rank: int) -> Node:
