@@ -23,6 +23,7 @@ __all__ = [
     "bitwise",
     "broadcast_shape",
     "cast",
+    "cast_node",
     "compare",
     "invert",
     "node_of",
@@ -31,7 +32,6 @@ __all__ = [
     "predicate",
     "select",
     "unary",
-    "cast_node",
 ]
 
 _BOOL = TensorElementType.BOOL

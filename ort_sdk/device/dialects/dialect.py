@@ -37,6 +37,7 @@ class Dialect:
         narrow = _text("narrow") if _NARROW.search(head + text) else ""
         return f"{head}{self.prelude}{_text('common')}{narrow}{_text('reductions')}{text}"
 
+
 _NARROW = re.compile(r"\b(?:get|put)_[a-z0-9]+_t\b|\b(?:[iu][24]|e\dm\d(?:fn)?(?:uz)?)_t\b|\bround_e8m0\b")
 """What only the narrow types' text defines."""
 

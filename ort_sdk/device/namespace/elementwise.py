@@ -47,7 +47,7 @@ def logaddexp(x1: Any, x2: Any) -> DeviceArray:
     return arithmetic.select(arithmetic.compare("equal", least, largest), largest + 0.6931471805599453, summed)
 
 
-def clip(x: DeviceArray, /, min: Any = None, max: Any = None) -> DeviceArray:  # noqa: A002 - the standard's names
+def clip(x: DeviceArray, /, min: Any = None, max: Any = None) -> DeviceArray:
     """``x`` between two bounds, each of which may be left out."""
     if min is not None:
         x = arithmetic.binary("maximum", x, min)

@@ -41,10 +41,11 @@ def pytest_collection_modifyitems(items):
 
 @functools.cache
 def _namespace(name):
-    from ort_sdk.device import GPU_CLASS, OPENCL, DeviceContext
-    from ort_sdk.device.namespace.device_namespace import DeviceNamespace
     from ort_sdk_opencl.device import device_context, find_devices
     from ort_sdk_opencl.launcher import OpenClLauncher
+
+    from ort_sdk.device import GPU_CLASS, OPENCL, DeviceContext
+    from ort_sdk.device.namespace.device_namespace import DeviceNamespace
 
     if name == "cpu":
         return DeviceNamespace(device_context(0))

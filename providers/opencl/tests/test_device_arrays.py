@@ -135,7 +135,9 @@ class Program:
         for host, own in self.pairs:
             assert own.shape == host.shape
             assert own.dtype == host.dtype
-            np.testing.assert_allclose(self.xp.to_host(own), host, rtol=2e-5, atol=2e-5 * (1 + np.abs(host.astype(np.float64)).max(initial=0)))
+            np.testing.assert_allclose(
+                self.xp.to_host(own), host, rtol=2e-5, atol=2e-5 * (1 + np.abs(host.astype(np.float64)).max(initial=0))
+            )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -256,3 +258,14 @@ def test_what_is_refused(xp):
         x + xp.from_host(np.zeros(2, np.float32))
     with pytest.raises(InvalidArgument, match="sizes other than 1"):
         xp.broadcast_to(x, (3, 3))
+
+
+def test_many_parts_one_after_the_other(xp):
+    rng = np.random.default_rng(0)
+    hosts = [rng.standard_normal((3, size, 2)).astype(np.float32) for size in (4, 4, 4, 4, 4, 1, 1, 4, 0, 2)]
+    owns = [xp.from_host(host) for host in hosts]
+    mixed = [own * 2 if index % 3 == 0 else xp.tanh(own) if index % 3 == 1 else own for index, own in enumerate(owns)]
+    wanted = [host * 2 if index % 3 == 0 else np.tanh(host) if index % 3 == 1 else host for index, host in enumerate(hosts)]
+    np.testing.assert_allclose(xp.to_host(xp.concat(mixed, axis=1)), np.concatenate(wanted, 1), rtol=1e-6)
+    stacked = xp.to_host(xp.stack(owns[:5], axis=3))
+    np.testing.assert_array_equal(stacked, np.stack(hosts[:5], axis=3))
