@@ -16,9 +16,10 @@ __all__ = ["OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridde
 Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
 """Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
 
-``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``), and
-outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is the
-operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
+``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``),
+and outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there.
+``shared`` is the operator set's function, for arrays that the kernels do not take. None leaves the node to it
+altogether, as for a type.
 """
 
 _GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")
