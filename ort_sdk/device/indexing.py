@@ -60,7 +60,9 @@ def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
         return view(views.broadcast(node, shape))
     if isinstance(node, Deferred):
         return None
-    parts = [_part(each, shape, view) for each in node.operands] if isinstance(node, Apply) else [None]
+    if not isinstance(node, Apply):
+        raise TypeError(f"a view of a {type(node).__name__}: neither numbers, memory, an expression nor a kernel's result")
+    parts = [_part(each, shape, view) for each in node.operands]
     if any(part is None for part in parts):
         return None
     known = tuple(part for part in parts if part is not None)
