@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -178,6 +178,20 @@ class DeviceContext:
         output = self.new(node.shape, node.element_type)
         self.write(node, output)
         return output
+
+    def write_together(self, targets: Sequence[tuple[Node, Strided]]) -> None:
+        """Compute several values of one shape, which need no other kernel but for what they read, in one kernel.
+
+        Args:
+            targets: values, each with memory of its shape and type that no value reads.
+        """
+        if len(targets) == 1:
+            self.write(*targets[0])
+            return
+        ready = [(self.ready(node), target) for node, target in targets]
+        launch = elementwise_launch(ready, self.device, self.launcher.dialect)
+        if launch is not None:
+            self.submit(launch)
 
     def write(self, node: Node, target: Strided) -> None:
         """Compute a value into memory of its shape and type."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ort_sdk.api import InvalidArgument
 
 from .arithmetic import applied, cast_node, node_of, noted
-from .context import DeviceContext, is_alive
+from .context import DeviceContext
 from .expressions import views
 from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
+from .expressions.writer import leaves_of
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -38,17 +39,19 @@ def viewed(context: DeviceContext, node: Node, view: View) -> Node:
             return applied(context, node.function.name, tuple(part for part in parts if part is not None), node.element_type)
     array = node if isinstance(node, Strided) else context.materialise(node)
     found = view(array)
-    return _sure(view(context.dense(array))) if found is None else found
+    return found if found is not None else _found(view, context.dense(array))
 
 
-def _sure(found: Strided | None) -> Strided:
+def _found(view: View, array: Strided) -> Strided:
+    """A view of an array that is dense, or has no memory."""
+    found = view(array)
     if found is None:
-        raise TypeError("a view of a dense array is none")
+        raise TypeError(f"no strides describe a view of a dense array of shape {list(array.shape)}")
     return found
 
 
 def _shape_behind(node: Node, view: View) -> tuple[int, ...]:
-    return _sure(view(Strided(None, node.shape, node.element_type))).shape
+    return _found(view, Strided(None, node.shape, node.element_type)).shape
 
 
 def _part(operand: Node, shape: tuple[int, ...], view: View) -> Node | None:
@@ -162,18 +165,22 @@ def _taken(context: DeviceContext, node: Node, keys: list[Any], arrays: list[int
 
 
 def set_item(array: DeviceArray, key: Any, value: Any) -> None:
-    """Write to a part of an array. Expressions that read it are computed first."""
-    context = array.context
-    array.node = node = context.materialise(array.node)
-    target = _indexed(node, _whole_key(key, len(node.shape)))
+    """Write to a part of an array. Expressions that read it keep their values: they are computed before."""
+    context, node = array.context, array.node
+    if not isinstance(node, Strided) or node.memory is None:
+        # expressions that others hold have the value, too, which stays what it is
+        array.node = node = context.copied(node)
+    memory, target = node.held, _indexed(node, _whole_key(key, len(node.shape)))
     source = cast_node(context, node_of(value, array), array.element_type)
     source = broadcast(context, _without_leading_ones(context, source, len(target.shape)), target.shape)
-    for reader in node.held.readers:
+    for reader in memory.readers:
         expression = reader()
-        # one that no array holds is a part of others, or of the source
-        if isinstance(expression, Apply) and expression is not source and is_alive(expression):
+        if expression is not None:
             context.materialise(expression)
-    node.held.readers.clear()
+    memory.readers.clear()
+    source = resolved(source)
+    if any(leaf.memory is memory for leaf in leaves_of([source])):
+        source = context.copied(source)
     context.write(source, target)
 
 

@@ -61,9 +61,7 @@ def _exact(xp):
 
 def _operator(op_type, domain, shapes, kinds, **attributes):
     names = {"f4": "tensor(float)", "f2": "tensor(float16)", "u1": "tensor(uint8)"}
-    info = KernelInfo(
-        op_type, 11, domain, attributes=attributes, inputs=tuple(NodeArg("x", names[kind], None) for kind in kinds)
-    )
+    info = KernelInfo(op_type, 11, domain, attributes=attributes, inputs=tuple(NodeArg("x", names[kind], None) for kind in kinds))
 
     def run(xp):
         arrays = [None if shape is None else _array(xp, shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]

@@ -76,3 +76,40 @@ def test_what_a_namespace_takes_from_its_module_is_looked_up_once():
     assert xp.__dict__["tanh"] is np.tanh
     with pytest.raises(AttributeError, match="no_such_function"):
         xp.no_such_function  # noqa: B018
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("length", [5, 6, 9])
+def test_fourier_transforms_in_parts(namespace, length):
+    parts = np.random.default_rng(0).standard_normal((2, 6, 3, 2)).astype(np.float32)
+    z = parts[..., 0] + 1j * parts[..., 1]
+    x, real = namespace.from_host(parts), namespace.from_host(parts[..., :1])
+
+    def complex_of(found):
+        host = namespace.to_host(found)
+        assert host.dtype == np.float32
+        return host[..., 0] + 1j * host[..., 1]
+
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(complex_of(namespace.fourier(x, length, 1)), np.fft.fft(z, length, 1), **close)
+    np.testing.assert_allclose(complex_of(namespace.fourier(x, length, 1, inverse=True)), np.fft.ifft(z, length, 1), **close)
+    np.testing.assert_allclose(
+        complex_of(namespace.fourier(real, length, 1, onesided=True)), np.fft.rfft(z.real, length, 1), **close
+    )
+    signal = namespace.to_host(namespace.fourier(x, length, 1, inverse=True, onesided=True))
+    np.testing.assert_allclose(signal[..., 0], np.fft.irfft(z, length, 1), **close)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_bits_as_another_type(namespace):
+    x = np.array([1.5, -0.0, np.inf], np.float32)
+    found = namespace.with_bits_of(namespace.from_host(x), TensorElementType.INT32)
+    np.testing.assert_array_equal(namespace.to_host(found), x.view(np.int32))
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_conversion_makes_a_new_array(namespace):
+    x = namespace.from_host(np.array([1.5, -2.5], np.float32))
+    found = namespace.converted(x, TensorElementType.FLOAT)
+    assert found is not x
+    assert namespace.to_host(namespace.converted(x, TensorElementType.INT32)).tolist() == [1, -2]

@@ -33,25 +33,13 @@ from .sorting import SORTING
 
 __all__ = ["DeviceNamespace"]
 
-_CREATION = [
-    "asarray",
-    "full",
-    "zeros",
-    "ones",
-    "empty",
-    "full_like",
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "arange",
-    "linspace",
-    "eye",
-    "meshgrid",
-]
+_CREATION = (
+    *("asarray", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like", "empty_like"),
+    *("arange", "linspace", "eye", "meshgrid"),
+)
 
 
-def _astype(x: DeviceArray, dtype: Any, /, *, copy: bool = True, device: Any = None) -> DeviceArray:
-    del copy, device  # arrays are never written in place, and are on one device
+def _astype(x: DeviceArray, dtype: Any, /, **_ignored: Any) -> DeviceArray:
     return arithmetic.cast(x, TensorElementType.from_numpy_dtype(np.dtype(dtype)))
 
 

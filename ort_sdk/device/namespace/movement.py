@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic, indexing
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.expressions import views
-from ort_sdk.device.expressions.nodes import Strided
+from ort_sdk.device.expressions.functions import DEAR
+from ort_sdk.device.expressions.nodes import Apply, Constant, Node, Strided, resolved
 
 __all__ = ["MOVEMENT", "sliding_windows"]
 
 _INT64, _BOOL = TensorElementType.INT64, TensorElementType.BOOL
+MOST_TOGETHER = 4
+"""Parts that one kernel writes: it takes some arguments for each."""
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -29,7 +32,7 @@ def _axes(axis: int | Sequence[int] | None, rank: int) -> list[int]:
     return [_axis(each, rank) for each in ([axis] if isinstance(axis, int) else axis)]
 
 
-def reshape(x: DeviceArray, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> DeviceArray:
+def reshape(x: DeviceArray, /, shape: Sequence[int] | int, **_ignored: Any) -> DeviceArray:
     """The same elements under another shape."""
     del copy  # a view and a copy cannot be told apart: arrays of operators are not written in place
     sizes = (shape,) if isinstance(shape, int) else shape
@@ -105,14 +108,32 @@ def concat(arrays: Sequence[DeviceArray], /, *, axis: int | None = 0) -> DeviceA
         ):
             raise InvalidArgument(f"concatenating shapes {[list(one.shape) for one in arrays]} along axis {axis}")
     shape = (*first.shape[:place], sum(each.shape[place] for each in arrays), *first.shape[place + 1 :])
-    whole = first.context.new(shape, first.element_type)
-    start = 0
+    whole, start, parts = first.context.new(shape, first.element_type), 0, []
     for each in arrays:
         count = each.shape[place]
-        target = views.sliced(whole, place, start, count, 1)
-        first.context.write(arithmetic.cast_node(first.context, each.node, first.element_type), target)
+        node = arithmetic.cast_node(first.context, each.node, first.element_type)
+        parts.append((node, views.sliced(whole, place, start, count, 1)))
         start += count
+    for batch in _batches(parts):
+        first.context.write_together(batch)
     return first.made(whole)
+
+
+def _batches(parts: Sequence[tuple[Node, Strided]]) -> Iterator[list[tuple[Node, Strided]]]:
+    """Neighbours of one shape that are cheap to compute: one kernel writes several of them."""
+    batch: list[tuple[Node, Strided]] = []
+    for part in parts:
+        node = resolved(part[0])
+        is_cheap = isinstance(node, (Strided, Constant)) or (isinstance(node, Apply) and node.cost < DEAR and node.leaves <= 4)
+        if batch and (not is_cheap or part[1].shape != batch[0][1].shape or len(batch) == MOST_TOGETHER):
+            yield batch
+            batch = []
+        if is_cheap:
+            batch.append(part)
+        else:
+            yield [part]
+    if batch:
+        yield batch
 
 
 def stack(arrays: Sequence[DeviceArray], /, *, axis: int = 0) -> DeviceArray:

@@ -1,11 +1,14 @@
 """Arrays of a device against NumPy: random programs of views, arithmetic and writing to parts."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
 
-from ort_sdk.api import InvalidArgument
+from ort_sdk.api import InvalidArgument, TensorElementType
+from ort_sdk.device.element_types import NARROW_TYPES
+from ort_sdk.opset.tensor.cast import host_converter
 
 pytestmark = pytest.mark.opencl
 
@@ -118,8 +121,9 @@ class Program:
             return
         host, own = host.copy(), self.xp.asarray(own, copy=True)
         before = (host * host.dtype.type(2), own * 2)
-        view = self.xp.flip(own, axis=0) + own
-        self.pairs.append((np.flip(host, 0) + host, view))
+        self.pairs.append((np.flip(host, 0) + host, self.xp.flip(own, axis=0) + own))
+        self.pairs.append(((host + host) * host, (own + own) * own))
+        self.pairs.append((((host + host) * host)[::-1], self.xp.flip((own + own) * own, axis=0)))
         count = int(self.rng.integers(1, host.shape[0] + 1))
         part = slice(host.shape[0] - count, None, int(self.rng.choice([1, 2])))
         value = host[part] * host.dtype.type(3)
@@ -131,7 +135,9 @@ class Program:
         for host, own in self.pairs:
             assert own.shape == host.shape
             assert own.dtype == host.dtype
-            np.testing.assert_allclose(self.xp.to_host(own), host, rtol=2e-5, atol=2e-5 * (1 + np.abs(host).max(initial=0)))
+            np.testing.assert_allclose(
+                self.xp.to_host(own), host, rtol=2e-5, atol=2e-5 * (1 + np.abs(host.astype(np.float64)).max(initial=0))
+            )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -193,6 +199,54 @@ def test_determinants_and_inverses(xp, kind):
         xp.linalg.det(own[..., :5])
 
 
+def test_writing_to_a_part_leaves_what_was_made_of_it(xp):
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = xp.asarray(xp.from_host(host), copy=True)
+    tripled, nested, part = x * 3, (x * 2 + 1) * 4, ((x * 2 + 1) * 4)[::-1, 1:]
+    x[...] = tripled
+    np.testing.assert_array_equal(xp.to_host(x), host * 3)
+    np.testing.assert_array_equal(xp.to_host(tripled), host * 3)
+    np.testing.assert_array_equal(xp.to_host(nested), (host * 2 + 1) * 4)
+    np.testing.assert_array_equal(xp.to_host(part), ((host * 2 + 1) * 4)[::-1, 1:])
+    # what is read overlaps with what is written
+    x[1:, ...] = x[:-1, ...] + 1
+    host = np.concatenate([host[:1] * 3, host[:-1] * 3 + 1])
+    np.testing.assert_array_equal(xp.to_host(x), host)
+    x[..., :] = xp.flip(x, axis=1)
+    np.testing.assert_array_equal(xp.to_host(x), host[:, ::-1])
+    # an expression that another one reads becomes memory
+    y = xp.exp(x * 0)
+    z = y + 1
+    y[0, ...] = 7
+    np.testing.assert_array_equal(xp.to_host(z), np.full((3, 4), 2))
+    np.testing.assert_array_equal(xp.to_host(y)[:2], [[7] * 4, [1] * 4])
+
+
+def test_casts_to_types_of_at_most_8_bits(xp):
+    rng = np.random.default_rng(0)
+    exponents = np.concatenate([rng.integers(-140, 120, 500), rng.integers(-20, 20, 1500)])
+    edges = [0, -0.0, np.inf, -np.inf, np.nan, 240, 248, 448, 464, 465, 57344, 61440, 61441]
+    values = np.concatenate([rng.standard_normal(2000) * np.exp2(exponents), np.arange(-500, 500) / 64, edges]).astype(np.float32)
+    for element_type in sorted(NARROW_TYPES):
+        given = np.nan_to_num(np.clip(values, -1e6, 1e6)) if "INT" in element_type.name else values
+        modes = ("up", "down", "nearest") if element_type is TensorElementType.FLOAT8E8M0 else ("up",)
+        for saturate, mode in itertools.product((True, False), modes):
+            own = xp.converted(xp.from_host(given), element_type, saturate=saturate, round_mode=mode)
+            wanted = host_converter(TensorElementType.FLOAT, element_type, saturate=saturate, round_mode=mode)(given)
+            np.testing.assert_array_equal(xp.to_host(own).view(np.uint8), wanted.view(np.uint8))
+        codes = np.arange(2**element_type.bit_width).astype(np.uint8).view(element_type.numpy_dtype)
+        decoded = xp.to_host(xp.astype(xp.from_host(codes), TensorElementType.FLOAT))
+        np.testing.assert_array_equal(decoded, codes.astype(np.float32))
+    with pytest.raises(InvalidArgument, match="round_mode 'away'"):
+        xp.converted(xp.from_host(values), TensorElementType.FLOAT8E8M0, round_mode="away")
+
+
+def test_bits_of_another_type(xp):
+    x = np.array([[1.5, -0.0], [np.inf, 3]], np.float32)
+    got = xp.with_bits_of(xp.from_host(x) * 1, TensorElementType.INT32)
+    np.testing.assert_array_equal(xp.to_host(got + 0), x.view(np.int32))
+
+
 def test_what_is_refused(xp):
     x = xp.from_host(np.zeros((2, 3), np.float32))
     for key in (2, -3, (0, 0, 0), (0, 3)):
@@ -204,3 +258,14 @@ def test_what_is_refused(xp):
         x + xp.from_host(np.zeros(2, np.float32))
     with pytest.raises(InvalidArgument, match="sizes other than 1"):
         xp.broadcast_to(x, (3, 3))
+
+
+def test_many_parts_one_after_the_other(xp):
+    rng = np.random.default_rng(0)
+    hosts = [rng.standard_normal((3, size, 2)).astype(np.float32) for size in (4, 4, 4, 4, 4, 1, 1, 4, 0, 2)]
+    owns = [xp.from_host(host) for host in hosts]
+    mixed = [own * 2 if index % 3 == 0 else xp.tanh(own) if index % 3 == 1 else own for index, own in enumerate(owns)]
+    wanted = [host * 2 if index % 3 == 0 else np.tanh(host) if index % 3 == 1 else host for index, host in enumerate(hosts)]
+    np.testing.assert_allclose(xp.to_host(xp.concat(mixed, axis=1)), np.concatenate(wanted, 1), rtol=1e-6)
+    stacked = xp.to_host(xp.stack(owns[:5], axis=3))
+    np.testing.assert_array_equal(stacked, np.stack(hosts[:5], axis=3))
