@@ -72,14 +72,14 @@ def test_what_nobody_holds_is_not_written(context, xp):
 
 
 def test_writing_to_a_part_computes_expressions_that_read_it_first(context, xp):
-    a = xp.zeros((4, 8), dtype=np.float32) + matrix(xp, 8)
-    a.strided()
+    a = xp.asarray(matrix(xp, 4, 8), copy=True)
     before = a * 2.0
+    launched = context.launcher.launched
+    launched.clear()
     a[0, :] = 5.0
-    names = [launch.kernel.name for launch in context.launcher.launched]
-    assert len(names) == 3
+    assert len(launched) == 2, "the expression, and the part"
     before.strided()
-    assert len(context.launcher.launched) == 3
+    assert len(launched) == 2
 
 
 def test_captured_launches_are_replayed(context, xp):
