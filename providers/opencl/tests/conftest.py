@@ -50,27 +50,33 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(items):
-    if REASON is None or IS_CI:
+    if IS_CI:
         return
     for item in items:
-        if item.get_closest_marker("opencl"):
-            item.add_marker(pytest.mark.skip(reason=REASON))
+        if not item.get_closest_marker("opencl"):
+            continue
+        key = getattr(item.cls, "platform_key", None)
+        reason = REASON if REASON is not None or key is None or _indices(key) else _missing(key)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _indices(platform):
+    from ort_sdk_opencl.devices import find_devices
+
+    return [index for index, each in enumerate(find_devices()) if each.platform == PLATFORMS[platform]]
+
+
+def _missing(platform):
+    return f"no driver of platform '{PLATFORMS[platform]}'"
 
 
 def index_of(platform):
     """Index of a platform's first device; the test is left out where there is none, except in CI."""
-    from ort_sdk_opencl.devices import find_devices
-
-    found = [index for index, each in enumerate(find_devices()) if each.platform == PLATFORMS[platform]]
+    found = _indices(platform)
     if not found and not IS_CI:
-        pytest.skip(f"no driver of platform '{PLATFORMS[platform]}'")
+        pytest.skip(_missing(platform))
     return found[0]
-
-
-@pytest.fixture(scope="session")
-def index_of_platform():
-    """``index_of``."""
-    return index_of
 
 
 @pytest.fixture(params=sorted(PLATFORMS))

@@ -29,10 +29,6 @@ class _OpenCl(ProviderConformance):
         )
     }
 
-    @pytest.fixture(autouse=True)
-    def _there(self, request):
-        request.getfixturevalue("index_of_platform")(self.platform_key)
-
     def read_back(self, tensor):
         host = np.empty(tensor.shape, tensor.dtype)
         if host.nbytes:

@@ -13,7 +13,7 @@ from .devices import DIALECTS, FoundDevice, find_devices
 from .launcher import OpenClLauncher
 from .options import ProviderOptions
 
-__all__ = ["context_in_form", "context_of", "device_context", "find_devices", "launcher_of", "usable_devices"]
+__all__ = ["context_in_form", "context_of", "device_context", "find_devices", "launcher_of", "listed_devices"]
 
 _lock = threading.RLock()
 _queues: dict[int, DeviceQueue] = {}
@@ -63,18 +63,17 @@ def launcher_of(context: DeviceContext) -> OpenClLauncher:
     return launcher
 
 
-def usable_devices() -> list[int]:
-    """Indices of the devices that are not known to be unusable; cheap.
+def listed_devices() -> list[int]:
+    """Indices of all devices, those that are known to be unusable last: they say why when they are asked for. Cheap.
 
     Raises:
         Fail: there is no device.
         UnusableDevice: none can be used.
     """
-    reasons = [known_reason(_store(found), _wanted(found, OPENCL.name)) for found in find_devices()]
-    usable = [index for index, reason in enumerate(reasons) if reason is None]
-    if not usable:
+    reasons = [known_reason(_store(found), _wanted(found, found.default_dialect)) for found in find_devices()]
+    if all(reason is not None for reason in reasons):
         raise UnusableDevice(f"no OpenCL device passes its self-test: {'; '.join(filter(None, reasons))}")
-    return usable
+    return sorted(range(len(reasons)), key=lambda index: reasons[index] is not None)
 
 
 def _queue(index: int) -> DeviceQueue:

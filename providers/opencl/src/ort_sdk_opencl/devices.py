@@ -55,6 +55,12 @@ class FoundDevice:
         """Names of the dialects it takes."""
         return [name for name in DIALECTS if name == OPENCL.name or self.has_subgroups]
 
+    @property
+    def default_dialect(self) -> str:
+        """Name of the one that is used if none is asked for."""
+        # A processor's work-groups have one lane where kernels reduce rows: there is nothing to do together.
+        return OPENCL_SUBGROUPS.name if self.has_subgroups and not self.is_cpu else OPENCL.name
+
     def device_class(self) -> DeviceClass:
         """The class that plans choose by."""
         device, is_cpu = self.device, self.is_cpu

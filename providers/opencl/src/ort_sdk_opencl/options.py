@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.api.data_classes import dataclass
-from ort_sdk.device import OPENCL, OPENCL_SUBGROUPS
 
 from .devices import DIALECTS, FoundDevice
 
@@ -70,8 +69,7 @@ def _device_index(options: Mapping[str, str], devices: Sequence[FoundDevice], de
 
 def _dialect(options: Mapping[str, str], device: FoundDevice) -> str:
     if "dialect" not in options:
-        # A processor's work-groups have one lane where kernels reduce rows: there is nothing to do together.
-        return OPENCL_SUBGROUPS.name if device.has_subgroups and not device.is_cpu else OPENCL.name
+        return device.default_dialect
     wanted = str(options["dialect"])
     if wanted not in device.dialects:
         reason = "the device has no sub-groups" if wanted in DIALECTS else "there is no such dialect"

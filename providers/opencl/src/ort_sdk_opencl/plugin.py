@@ -31,9 +31,9 @@ class OpenClProvider(ProviderHooks):
 
     @hookimpl
     def get_supported_devices(self) -> Sequence[OrtDevice]:
-        from .device import usable_devices
+        from .device import listed_devices
 
-        return [OrtDevice("opencl", index) for index in usable_devices()]
+        return [OrtDevice("opencl", index) for index in listed_devices()]
 
     @hookimpl
     def create_execution_provider(
