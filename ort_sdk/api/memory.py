@@ -11,7 +11,17 @@ from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
 
-__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsResults", "SupportsStreamInto"]
+__all__ = [
+    "LENT_MEMORY",
+    "Allocator",
+    "DataTransfer",
+    "Event",
+    "HostArray",
+    "SupportsCopyAll",
+    "SupportsReadInto",
+    "SupportsResults",
+    "SupportsStreamInto",
+]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
@@ -19,6 +29,17 @@ HostArray = np.ndarray[Any, Any]
 LENT_MEMORY = "is_lent_to_arrays"
 """Attribute, true, of classes whose objects are bases of host arrays: an object's memory is reached through its arrays only, so
 that a result that is the last array on it is handed out as it is. The object takes the memory back when it ends."""
+
+
+class Event(Protocol):
+    """A point in a device's work. It can be waited for by any thread, inside or outside a run, any number of times."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has happened, as far as can be known without waiting."""
+
+    def wait(self) -> None:
+        """Block until it has happened; raises the first error of the work before it that belongs to the same run."""
 
 
 class Allocator(Protocol):
@@ -65,6 +86,21 @@ class SupportsReadInto(Protocol):
 
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
         """Fill ``destination`` (on ``target``, same shape and type) with ``array`` (on ``source``)."""
+
+
+class SupportsCopyAll(Protocol):
+    """Data transfers that can bring several arrays to the host with one wait."""
+
+    def copy_all(
+        self, arrays: Sequence[Array], source: OrtDevice, destinations: Sequence[HostArray | None]
+    ) -> Sequence[HostArray]:
+        """The contents of arrays on the host, which are there when it returns.
+
+        Args:
+            arrays: on ``source``.
+            source: the provider's device.
+            destinations: for each, the host array to fill, of the same shape and type; None for a new one, as of ``copy``.
+        """
 
 
 class SupportsStreamInto(Protocol):

@@ -8,12 +8,13 @@ from __future__ import annotations
 from .executor import BodyRunner, RunControl, StepObserver, execute
 from .plan_runner import PlanRunner, body_runner
 from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
-from .types import BindingProvider, ProgramRow
+from .types import BindingProvider, FixedSignature, ProgramRow, signature_of
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "BindingProvider",
     "BodyRunner",
+    "FixedSignature",
     "PlanRunner",
     "ProgramMemory",
     "ProgramRow",
@@ -21,4 +22,5 @@ __all__ = [
     "StepObserver",
     "body_runner",
     "execute",
+    "signature_of",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "ProgramRow", "signature_of"]
+__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "FixedSignature", "ProgramRow", "signature_of"]
 
 
 SECONDS_BEFORE_COMPILING = 0.05
@@ -45,6 +45,18 @@ class ProgramRow:
     algorithms: Mapping[str, str | None]
     """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel names none.
     Without the nodes whose results follow from the signature."""
+
+
+class FixedSignature(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with slots of its own cannot be
+    """A signature that many runs look up: its hash is computed once."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = super().__hash__()
+        return found
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:

@@ -109,6 +109,12 @@ class NullDataTransfer:
             return _zeros(array)
         return NullArray(tuple(array.shape), element_type_of(array))
 
+    def copy_into(self, array: Any, source: OrtDevice, destination: Any, target: OrtDevice) -> None:
+        """Nothing on the null device; zeros on the host."""
+        del array, source
+        if target.is_cpu:
+            destination[...] = 0
+
 
 class NullProvider(ProviderHooks):
     """Hooks of the null provider. It has a kernel for every operator of the schema table, so it gets every node."""

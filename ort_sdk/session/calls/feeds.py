@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, Fail, InvalidArgument, tensor_type_element
+from ort_sdk.api import CPU_DEVICE, Array, Fail, InvalidArgument, OrtDevice, tensor_type_element
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import Feed
@@ -108,18 +108,28 @@ class FeedReader:
 
     def read_values(self, given: Mapping[str, OrtValue]) -> list[Array]:
         """The same for bound values, of which missing ones are an error of the run."""
-        on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device == CPU_DEVICE}
+        on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device is CPU_DEVICE}
         values = self._as_they_are(on_host)
         if values is not None and len(values) == len(given):
             return values
+        if len(on_host) == len(given) == len(self._fast):
+            self._check_given(given)
+            return self.read(on_host)
+        return [
+            self._on_device(array, source, check)
+            for check, (array, source) in zip(self._checks, self.converted(given), strict=True)
+        ]
+
+    def converted(self, given: Mapping[str, OrtValue]) -> list[tuple[Array, OrtDevice]]:
+        """Bound values in the order of the plan's feeds, checked, each where it is, with its device."""
+        self._check_given(given)
+        return [self._converted(check, given.get(check.feed.name)) for check in self._checks]
+
+    def _check_given(self, given: Mapping[str, OrtValue]) -> None:
         self._check_names(given)
         for name in self._required:
             if name not in given:
                 raise Fail(f"Missing Input: {name}")
-        arrays = {name: value.value for name, value in given.items() if value.device is CPU_DEVICE}
-        if len(arrays) == len(self._fast):
-            return self.read(arrays)
-        return [self._value(check, given.get(check.feed.name)) for check in self._checks]
 
     def check_required(self, names: Sequence[str]) -> None:
         """Refuse a call that leaves out an input.
@@ -146,16 +156,26 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's inputs are {sorted(self._names)}")
 
     def _value(self, check: _Check, value: Any) -> Array:
+        if isinstance(value, OrtValue):
+            value.wait()
+        return self._on_device(*self._converted(check, value), check)
+
+    def _converted(self, check: _Check, value: Any) -> tuple[Array, OrtDevice]:
+        """A value of the declared type, and where it is."""
         if value is None:
             if not check.may_be_absent:
                 raise Fail(f"Missing Input: {check.feed.name}: None was fed, and the input is neither optional nor has a default")
-            return None
+            return None, check.feed.device
         converted = check.convert(value)
         source = value.device if isinstance(value, OrtValue) and converted is value.value else CPU_DEVICE
         if check.is_tensor and converted is not None:
             shape = tuple(value.shape()) if isinstance(value, OrtValue) else converted.shape
             check_shape(check.feed.name, shape, check.feed.shape)
-        return converted if source == check.feed.device else self._transfers.copy(converted, source, check.feed.device)
+        return converted, source
+
+    def _on_device(self, array: Array, source: OrtDevice, check: _Check) -> Array:
+        target = check.feed.device
+        return array if source is target or source == target else self._transfers.copy(array, source, target)
 
 
 def _fits(value: Any, rank: int | None, sizes: tuple[tuple[int, int], ...]) -> bool:

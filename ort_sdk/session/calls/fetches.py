@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, OutOfMemory
 
-__all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
+__all__ = ["HELD_ONCE", "FetchSelection", "hand_out"]
 
 _C_CONTIGUOUS = 0x0001
 _OWNS_DATA = 0x0004
@@ -66,7 +66,7 @@ def hand_out(values: list[Any]) -> list[Any]:
         kind = type(values[position])
         if kind is np.ndarray:
             # Asked here, since a call would take longer than what mostly is the answer: its memory is its own.
-            if sys.getrefcount(values[position]) > _HELD_ONCE or (
+            if sys.getrefcount(values[position]) > HELD_ONCE or (
                 values[position].flags.num & _OWN != _OWN and not _is_sole_view(values, position)
             ):
                 values[position] = _own_copy(values[position])
@@ -88,11 +88,6 @@ def _own_copy(array: HostArray) -> HostArray:
         raise OutOfMemory(
             f"an output of shape {list(array.shape)} and {array.dtype} does not fit into memory: {error}"
         ) from error
-
-
-def is_held_here_only(values: list[Any], position: int) -> bool:
-    """Whether nothing but the list refers to one of its values, whatever its class."""
-    return _holders(values, position) <= _HELD_ONCE
 
 
 def _holders(values: list[Any], position: int) -> int:
@@ -131,7 +126,8 @@ def _root_references(values: list[Any], position: int) -> int:
     return sys.getrefcount(root)
 
 
-_HELD_ONCE = _holders([object()], 0)
+HELD_ONCE = _holders([object()], 0)
+"""References to an object that only a list holds, as ``sys.getrefcount`` of the list's element counts them."""
 _LIST_HELD_ONCE = _element_references([object()])
 _ROOT_HELD_ONCE = _root_references([np.empty((1, 1)).reshape(1)], 0)
 

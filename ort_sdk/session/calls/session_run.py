@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import CPU_DEVICE, Array, OrtSdkError
+from ort_sdk.api import CPU_DEVICE, Array, OrtDevice, OrtSdkError
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 from ort_sdk.session.providers.opened import ProviderScope, binding_providers, raise_scope_error
+from ort_sdk.session.providers.readiness import settle
 from ort_sdk.session.stages.state import SessionState
+from ort_sdk.session.values.ort_value import OrtValue
 
 from .feeds import FeedReader
 from .fetches import FetchSelection, hand_out
 
 if TYPE_CHECKING:
-    from ort_sdk.session.values.ort_value import OrtValue
-
     from .bindings import Bindings
     from .bound_run import BoundRuns
 
@@ -45,7 +45,12 @@ class SessionRuns:
             use_programs=use_programs,
             memory=state.program_memory,
         )
-        self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
+        self._on_devices: dict[OrtDevice, list[int]] = {}
+        """Device → positions of the fetches that are made there, and not on the host."""
+        for position, fetch in enumerate(self.fetches):
+            if fetch.device != CPU_DEVICE:
+                self._on_devices.setdefault(fetch.device, []).append(position)
+        self._queues = [provider for provider in state.providers if provider.is_asynchronous]
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
         self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
 
@@ -64,11 +69,15 @@ class SessionRuns:
         try:
             with self._scope(control):
                 results = self._runner.run(self._reader.read(input_feed), control)
-                if not self._is_on_host:
+                if self._on_devices:
                     results = self._on_host(results, indices)
+                if self._queues and any(isinstance(value, OrtValue) for value in input_feed.values()):
+                    self._wait()
         except OrtSdkError:
+            settle(self._queues)
             raise
         except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            settle(self._queues)
             raise_scope_error(error, self._scoped)
         if indices is not None:
             # No other list may hold them: what is held here only is handed out without a copy.
@@ -95,13 +104,19 @@ class SessionRuns:
     def close(self) -> None:
         """Nothing to do: nothing goes on in the background."""
 
+    def _wait(self) -> None:
+        """Wait for what reads the caller's values, which know nothing of this run."""
+        for provider in self._queues:
+            provider.synchronize()
+
     def _on_host(self, results: list[Array], indices: list[int] | None) -> list[Array]:
-        """Copy the wanted results to the host."""
-        wanted = range(len(results)) if indices is None else indices
-        for index in set(wanted):
-            device = self.fetches[index].device
-            if device != CPU_DEVICE:
-                results[index] = self._transfers.copy(results[index], device, CPU_DEVICE)
+        """Copy the wanted results to the host, with one wait for those of one device."""
+        wanted = {} if indices is None else dict.fromkeys(indices)
+        for device, positions in self._on_devices.items():
+            copied = positions if indices is None else [index for index in positions if index in wanted]
+            values = self._transfers.copy_all([results[index] for index in copied], device, [None] * len(copied))
+            for index, value in zip(copied, values, strict=True):
+                results[index] = value
         return results
 
 

@@ -72,6 +72,18 @@ class SessionProvider:
         """Where its arrays live."""
         return self.execution_provider.device
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether work may still be queued where its ``run_scope`` ends."""
+        return type(self.execution_provider).synchronize is not ExecutionProvider.synchronize
+
+    def synchronize(self) -> None:
+        """Wait for all its queued work; an error of that names the provider."""
+        try:
+            self.execution_provider.synchronize()
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            raise_foreign(error, f"raised by work that was queued on {self.device} by {self.name}")
+
     def run_scope(self) -> ProviderScope | None:
         """Context of the provider's part of each run; None if it has nothing to do there."""
         execution_provider = self.execution_provider
@@ -102,10 +114,12 @@ class SessionProvider:
 
 @contextlib.contextmanager
 def run_scope_of(provider: SessionProvider) -> Iterator[None]:
-    """A provider's scope outside of runs, for calls whose errors name it already."""
+    """A provider's scope outside of runs, for calls whose errors name it already; all work is done where it ends."""
     try:
         with provider.execution_provider.run_scope():
             yield
+        if provider.is_asynchronous:
+            provider.synchronize()
     except Exception as error:
         if isinstance(error, OrtSdkError):
             raise
