@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .executor import BodyRunner, RunControl, StepObserver, execute
+from .executor import BodyRunner, RunControl, StepObserver, StepTimer, execute
 from .plan_runner import PlanRunner, body_runner
 from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
 from .types import BindingProvider, FixedSignature, ProgramRow, signature_of
@@ -20,6 +20,7 @@ __all__ = [
     "ProgramRow",
     "RunControl",
     "StepObserver",
+    "StepTimer",
     "body_runner",
     "execute",
     "signature_of",

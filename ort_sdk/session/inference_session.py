@@ -122,6 +122,7 @@ class InferenceSession:
         self._described, self._assigned = watcher.description, watcher.assigned
         if self._profiler is not None:
             self._profiler.number_steps(self._runs.state.plan.steps)
+            self._profiler.take_clocks([provider.execution_provider for provider in self._runs.state.providers])
 
     # -- running
 
@@ -187,8 +188,9 @@ class InferenceSession:
         if profiler is None:
             return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))
         config = {} if run_options is None else run_options._config
-        with profiler.event("model_run"):
-            return work(RunControl(terminate=run_options, observer=_step_observer(profiler.observe_step), config=config))
+        observer = _step_observer(profiler.observe_step)
+        with profiler.event("model_run"), profiler.timing(observer) as timer:
+            return work(RunControl(terminate=run_options, observer=timer or observer, timer=timer, config=config))
 
     def run_async(
         self,

@@ -16,6 +16,7 @@ import numpy as np
 
 from ort_sdk.api import (
     API_VERSION,
+    Event,
     ExecutionProvider,
     InvalidArgument,
     KernelCreateInfo,
@@ -36,6 +37,7 @@ from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
 
 from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
+from .sharing import DLPACK_TYPE, StrictCapsule, array_of
 from .transfer import StrictDataTransfer
 
 __all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
@@ -47,6 +49,8 @@ STRICT_TYPES = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, Tens
 
 class StrictExecutionProvider(ExecutionProvider):
     """One strict device in one session."""
+
+    dlpack_device_type = DLPACK_TYPE
 
     def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
         super().__init__(STRICT_PROVIDER, strict_device.device, options)
@@ -61,6 +65,27 @@ class StrictExecutionProvider(ExecutionProvider):
         self.strict_device.cell_of(array, "describe")
         return super().describe(array)
 
+    def shares_memory(self, first: Any, second: Any) -> bool:
+        """Whether two arrays begin at the same byte."""
+        cells = [self.strict_device.cell_of(array, "shares_memory") for array in (first, second)]
+        if cells[0] is cells[1]:
+            return True
+        storages = [cell.storage for cell in cells if cell.storage is not None and cell.storage.size]
+        return len(storages) == len(cells) and storages[0].ctypes.data == storages[1].ctypes.data
+
+    def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> StrictArray:
+        """An array of memory that was lent to the device."""
+        return self.strict_device.wrapped(address, shape, element_type, owner)
+
+    def to_dlpack(self, array: Any, stream: Any, ready: Event | None) -> StrictCapsule:
+        """The array itself, and what the consumer's stream is to wait for."""
+        self.strict_device.cell_of(array, "to_dlpack")
+        return StrictCapsule(array, stream, ready)
+
+    def from_dlpack(self, tensor: Any) -> StrictArray:
+        """An array of the same memory."""
+        return array_of(tensor, self.strict_device)
+
 
 class StrictProvider(ProviderHooks):
     """Hooks of the strict provider.
@@ -69,16 +94,24 @@ class StrictProvider(ProviderHooks):
         element_types: element types its devices store; all but strings by default. A host that assumes that any device
             has, say, float64 is found by leaving that out.
         capacity_bytes: bytes of each device; None for no limit.
+        is_asynchronous: whether runs end before their work; see ``AsynchronousStrictExecutionProvider``.
     """
 
     name = STRICT_PROVIDER
     api_version = API_VERSION
 
-    def __init__(self, element_types: Iterable[TensorElementType] = STRICT_TYPES, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        element_types: Iterable[TensorElementType] = STRICT_TYPES,
+        capacity_bytes: int | None = None,
+        *,
+        is_asynchronous: bool = False,
+    ) -> None:
         types = frozenset(element_types) & STRICT_TYPES
         ort_devices = [OrtDevice("strict", index) for index in range(DEVICE_COUNT)]
         self.devices = {device: StrictDevice(device, types) for device in ort_devices}
         self._capacity_bytes = capacity_bytes
+        self._is_asynchronous = is_asynchronous
         self._registry = _make_registry(types)
 
     @hookimpl
@@ -92,6 +125,10 @@ class StrictProvider(ProviderHooks):
     ) -> StrictExecutionProvider:
         """The provider of one session."""
         del session_options
+        if self._is_asynchronous:
+            from .asynchronous import AsynchronousStrictExecutionProvider
+
+            return AsynchronousStrictExecutionProvider(self.devices[device], provider_options)
         return StrictExecutionProvider(self.devices[device], provider_options)
 
     @hookimpl
@@ -111,7 +148,7 @@ class StrictProvider(ProviderHooks):
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> StrictDataTransfer:
         """Copier between the host and both devices."""
         del execution_provider
-        return StrictDataTransfer(self.devices)
+        return StrictDataTransfer(self.devices, reads_at_once=self._is_asynchronous)
 
 
 def _make_registry(element_types: frozenset[TensorElementType]) -> KernelRegistry:

@@ -66,6 +66,8 @@ class StrictQueue:
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._local = threading.local()
+        self.waits = 0
+        """How often a thread was held up by work that was not done."""
 
     @property
     def in_scope(self) -> bool:
@@ -88,6 +90,7 @@ class StrictQueue:
         if not work.is_finished:
             if threading.current_thread() is self._thread:
                 raise EPFail(f"queue of {self._name}: work waits for other work that comes after it, and would wait forever")
+            self.waits += 1
             self._start()
             self._requests.put(work)
             work.join()
@@ -97,6 +100,16 @@ class StrictQueue:
     def synchronize(self) -> None:
         """Wait for everything submitted so far. Raises no error of that work."""
         self.wait(self.submit(_nothing, "synchronize"))
+
+    @contextlib.contextmanager
+    def open_scope(self) -> Iterator[list[Exception]]:
+        """Scope of a run that does not wait at its end; gives the errors of work submitted in it, as far as it ran."""
+        errors: list[Exception] = []
+        self._scopes().append(errors)
+        try:
+            yield errors
+        finally:
+            self._scopes().pop()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:

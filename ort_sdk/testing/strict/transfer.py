@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,10 +23,12 @@ class StrictDataTransfer:
 
     Args:
         devices: the devices it reaches.
+        reads_at_once: whether a copy from the host has read its source when it returns, as where runs end before their work.
     """
 
-    def __init__(self, devices: Mapping[OrtDevice, StrictDevice]) -> None:
+    def __init__(self, devices: Mapping[OrtDevice, StrictDevice], *, reads_at_once: bool = False) -> None:
         self._devices = devices
+        self._reads_at_once = reads_at_once
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         """Whether at least one side is a strict device, and the other one is too, or is the host."""
@@ -46,17 +48,26 @@ class StrictDataTransfer:
         self._write(array, source, result, target)
         return result
 
+    def copy_all(self, arrays: Sequence[Array], source: OrtDevice, destinations: Sequence[HostArray | None]) -> list[HostArray]:
+        """Contents on the host; see ``ort_sdk.api.SupportsCopyAll.copy_all``."""
+        self._require(source, CPU_DEVICE)
+        reads = [self._submit_read(array, source) for array in arrays]
+        for work, _ in reversed(reads):
+            # The queue is in order: only the first of these waits.
+            self._devices[source].queue.wait(work)
+        copied = []
+        for (_, taken), destination in zip(reads, destinations, strict=True):
+            if destination is not None:
+                _fill_on_host(destination, taken[0], source)
+            copied.append(taken[0] if destination is None else destination)
+        self._devices[source].copies["to host"] += len(copied)
+        return copied
+
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
         """Fill ``destination``; see ``ort_sdk.api.SupportsReadInto.copy_into``."""
         self._require(source, target)
         if target.is_cpu:
-            contents = self._read(array, source)
-            if host_type(destination) is not element_type_of(contents) or destination.shape != contents.shape:
-                raise InvalidArgument(
-                    f"cannot copy {contents.dtype}{list(contents.shape)} from {source} into host memory for "
-                    f"{destination.dtype}{list(destination.shape)}"
-                )
-            destination[...] = contents
+            _fill_on_host(destination, self._read(array, source), source)
         else:
             self._write(array, source, destination, target)
 
@@ -81,6 +92,7 @@ class StrictDataTransfer:
     def _read(self, array: Array, source: OrtDevice) -> HostArray:
         work, taken = self._submit_read(array, source)
         self._devices[source].queue.wait(work)
+        self._devices[source].copies["to host"] += 1
         return taken[0]
 
     def _submit_read(self, array: Array, source: OrtDevice) -> tuple[Work, list[HostArray]]:
@@ -94,11 +106,14 @@ class StrictDataTransfer:
         cell = device.cell_of(destination, "copy")
         if source.is_cpu:
             host_type(array)
-            work = device.queue.submit(lambda: cell.fill(array), f"copy to {device.device}")
+            device.copies["from host"] += 1
+            contents = array.copy() if self._reads_at_once else array
+            work = device.queue.submit(lambda: cell.fill(contents), f"copy to {device.device}")
         else:
             # The source is read in the order of its own queue, so that a later release there cannot come first.
             read, taken = self._submit_read(array, source)
             source_queue = self._devices[source].queue
+            device.copies["within" if source == target else "between"] += 1
 
             def fill() -> None:
                 source_queue.wait(read)
@@ -107,3 +122,12 @@ class StrictDataTransfer:
             work = device.queue.submit(fill, f"copy from {source} to {device.device}")
         if not device.queue.in_scope:
             device.queue.wait(work)
+
+
+def _fill_on_host(destination: HostArray, contents: HostArray, source: OrtDevice) -> None:
+    if host_type(destination) is not element_type_of(contents) or destination.shape != contents.shape:
+        raise InvalidArgument(
+            f"cannot copy {contents.dtype}{list(contents.shape)} from {source} into host memory for "
+            f"{destination.dtype}{list(destination.shape)}"
+        )
+    destination[...] = contents
