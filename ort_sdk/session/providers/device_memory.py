@@ -76,7 +76,7 @@ class DeviceAccess:
     def _copy(self, array: Array, source: OrtDevice, target: OrtDevice) -> Any:
         if self.provider is None:
             return array
-        with run_scope_of(self.provider):
+        with run_scope_of(self.provider, waits=not target.is_cpu):
             return self._transfers.copy(array, source, target)
 
     def fill(self, destination: Array, contents: Array, source: OrtDevice) -> bool:

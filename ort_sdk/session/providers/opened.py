@@ -113,12 +113,17 @@ class SessionProvider:
 
 
 @contextlib.contextmanager
-def run_scope_of(provider: SessionProvider) -> Iterator[None]:
-    """A provider's scope outside of runs, for calls whose errors name it already; all work is done where it ends."""
+def run_scope_of(provider: SessionProvider, *, waits: bool = True) -> Iterator[None]:
+    """A provider's scope outside of runs, for calls whose errors name it already.
+
+    Args:
+        provider: the provider.
+        waits: whether all work is to be done where it ends; False if what is inside has waited for what counts.
+    """
     try:
         with provider.execution_provider.run_scope():
             yield
-        if provider.is_asynchronous:
+        if waits and provider.is_asynchronous:
             provider.synchronize()
     except Exception as error:
         if isinstance(error, OrtSdkError):

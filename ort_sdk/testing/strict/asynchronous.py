@@ -11,7 +11,7 @@ from ort_sdk.api import Event
 
 from .memory import StrictDevice
 from .provider import StrictExecutionProvider
-from .queue import StrictQueue, Work
+from .queue import RunErrors, StrictQueue, Work
 
 __all__ = ["AsynchronousStrictExecutionProvider", "StrictEvent"]
 
@@ -24,7 +24,7 @@ class StrictEvent:
         errors: of the run's work.
     """
 
-    def __init__(self, queue: StrictQueue, errors: list[Exception]) -> None:
+    def __init__(self, queue: StrictQueue, errors: RunErrors) -> None:
         self._queue, self._errors = queue, errors
         self._work = queue.submit(_nothing, "event")
 
@@ -36,8 +36,7 @@ class StrictEvent:
     def wait(self) -> None:
         """Let the queue run so far; raises the first error of the run."""
         self._queue.wait(self._work)
-        if self._errors:
-            raise self._errors[0]
+        self._errors.raise_first()
 
 
 class _Stamp:
@@ -58,7 +57,8 @@ class AsynchronousStrictExecutionProvider(StrictExecutionProvider):
 
     def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
         super().__init__(strict_device, options)
-        self._runs: list[list[Exception]] = []
+        self._runs: list[RunErrors] = []
+        """Of the runs since the queue was last waited for."""
         self.followed: list[Event] = []
         """Events of others that this provider's work was ordered after."""
 
@@ -70,16 +70,16 @@ class AsynchronousStrictExecutionProvider(StrictExecutionProvider):
             yield
 
     def synchronize(self) -> None:
-        """Wait for the queue; raises the first error since this was last called."""
+        """Wait for the queue; raises the first error since this was last called that no event raised."""
         runs, self._runs = self._runs, []
         self.strict_device.queue.synchronize()
         for errors in runs:
-            if errors:
-                raise errors[0]
+            if not errors.was_raised:
+                errors.raise_first()
 
     def record_event(self) -> StrictEvent:
         """The end of the work queued so far."""
-        return StrictEvent(self.strict_device.queue, self._runs[-1] if self._runs else [])
+        return StrictEvent(self.strict_device.queue, self._runs[-1] if self._runs else RunErrors())
 
     def order_after(self, event: Event) -> None:
         """Note the event; without waiting where it is one of the same queue, which is in order."""

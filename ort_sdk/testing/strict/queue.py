@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ort_sdk.api import EPFail
 
-__all__ = ["StrictQueue", "Work"]
+__all__ = ["RunErrors", "StrictQueue", "Work"]
 
 
 class Work:
@@ -47,6 +47,18 @@ class Work:
     def join(self) -> None:
         """Block until it ran."""
         self._finished.wait()
+
+
+class RunErrors(list[Exception]):
+    """Errors of the work of one run, as far as it ran."""
+
+    was_raised = False
+
+    def raise_first(self) -> None:
+        """Raise the first, if there is one."""
+        if self:
+            self.was_raised = True
+            raise self[0]
 
 
 class StrictQueue:
@@ -101,10 +113,16 @@ class StrictQueue:
         """Wait for everything submitted so far. Raises no error of that work."""
         self.wait(self.submit(_nothing, "synchronize"))
 
+    def raise_errors(self) -> None:
+        """Raise the first error of work that this thread's open scope submitted, as far as it ran."""
+        errors = self._scopes()[-1] if self.in_scope else None
+        if isinstance(errors, RunErrors):
+            errors.raise_first()
+
     @contextlib.contextmanager
-    def open_scope(self) -> Iterator[list[Exception]]:
-        """Scope of a run that does not wait at its end; gives the errors of work submitted in it, as far as it ran."""
-        errors: list[Exception] = []
+    def open_scope(self) -> Iterator[RunErrors]:
+        """Scope of a run that does not wait at its end; gives the errors of work submitted in it."""
+        errors = RunErrors()
         self._scopes().append(errors)
         try:
             yield errors

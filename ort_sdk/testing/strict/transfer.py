@@ -55,6 +55,7 @@ class StrictDataTransfer:
         for work, _ in reversed(reads):
             # The queue is in order: only the first of these waits.
             self._devices[source].queue.wait(work)
+        self._devices[source].queue.raise_errors()
         copied = []
         for (_, taken), destination in zip(reads, destinations, strict=True):
             if destination is not None:
@@ -92,6 +93,7 @@ class StrictDataTransfer:
     def _read(self, array: Array, source: OrtDevice) -> HostArray:
         work, taken = self._submit_read(array, source)
         self._devices[source].queue.wait(work)
+        self._devices[source].queue.raise_errors()
         self._devices[source].copies["to host"] += 1
         return taken[0]
 

@@ -74,7 +74,7 @@ class BoundOutput:
     order: tuple[int, ...] | None
     """Axes from the outermost in memory to the innermost; None is row-major."""
     is_moving: bool
-    """Whether the kernel writes as fast to memory that changes from run to run, and no other kernel reads it there."""
+    """Whether the kernel writes as fast to memory that changes from run to run, and none on the host reads it there."""
     overwritten: tuple[int, ...]
     """Inputs of the kernel whose memory it may share."""
 
@@ -90,7 +90,7 @@ def bound_outputs(
         element_type, shape = described(provider.execution_provider, value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
         overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
-        is_moving = _takes_any_memory(launched) and _is_moving(index, value, specialisation)
+        is_moving = _takes_any_memory(launched) and (not provider.device.is_cpu or _is_moving(index, value, specialisation))
         found.append(BoundOutput(index, position, element_type, shape, provider, order, is_moving, overwritten))
     return found
 
@@ -199,7 +199,8 @@ def _new_array(output: BoundOutput, specialisation: Specialisation, bound: Bound
 
     def given() -> Array:
         array = slot.array
-        return array if may_overwrite(array) and array.flags.c_contiguous else allocate()
+        is_dense = not isinstance(array, np.ndarray) or array.flags.c_contiguous
+        return array if is_dense and may_overwrite(array) else allocate()
 
     return given
 
