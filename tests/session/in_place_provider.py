@@ -1,5 +1,7 @@
-"""A provider of one device whose Add writes into its first input where the caller wants the output there. Each value handed out is
-an object of its own: two of them may be in the same memory."""
+"""A provider of one device whose Add writes into its first input where the caller wants the output there.
+
+Two of its arrays may be in the same memory.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Suite: the data transfer (behaviours D1 to D10)."""
+"""Suite: the data transfer (behaviours D1 to D11)."""
 
 from __future__ import annotations
 
@@ -141,6 +141,22 @@ class DataTransferSuite(ProviderSuite):
         with self.subject.execution_provider.run_scope():
             transfer.stream_into(reused_pieces(wanted), array, self.device)
         assert_identical(self.read_back(array), wanted)
+
+    def test_it_copies_several_arrays_to_the_host(self) -> None:
+        """D11."""
+        transfer: Any = self.transfer()
+        if not hasattr(transfer, "copy_all"):
+            pytest.skip(f"the data transfer of {self.subject.name} has no copy_all")
+        wanted = [sample(shape, self.some_type(), seed) for seed, shape in enumerate([LARGE, (), (2, 0), (5, 7)])]
+        given = np.empty_like(wanted[-1])
+        with self.subject.execution_provider.run_scope():
+            arrays = [transfer.copy(array, CPU_DEVICE, self.device) for array in wanted]
+            copied = transfer.copy_all(arrays, self.device, [None, None, None, given])
+            arrived = [array.copy() for array in copied]
+        assert copied[-1] is given
+        for array, content in zip(arrived, wanted, strict=True):
+            assert_identical(array, content)
+        assert list(transfer.copy_all([], self.device, [])) == []
 
     def transfer(self) -> DataTransfer:
         """The provider's data transfer."""
