@@ -1,6 +1,6 @@
 """What the host costs per run where much is bound: a decoder's cache, on a device whose kernels and copies do nothing.
 
-    python -P benchmarks/bench_bindings.py [--layers 32] [--runs 200] [--repetitions 15] [--check]
+    python -P benchmarks/bench_bindings.py [--layers 32] [--runs 20] [--repetitions 150] [--check]
 
 A decoder of 32 layers has 66 inputs (64 of its cache) and 65 outputs. `session.run` takes and gives host arrays. With `IOBinding`
 all inputs are values on the device, and outputs are made there by the session, or are in memory of the caller's: of their own, or
@@ -107,8 +107,8 @@ def measure(layers: int, runs: int, repetitions: int) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Host overhead per run with many inputs and outputs")
     parser.add_argument("--layers", type=int, default=32, help="of the decoder, each with two inputs and two outputs")
-    parser.add_argument("--runs", type=int, default=200, help="calls in one repetition")
-    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--runs", type=int, default=20, help="calls in one repetition")
+    parser.add_argument("--repetitions", type=int, default=150)
     parser.add_argument("--check", action="store_true", help=f"exit with 1 above {BOUND_US:g} µs where outputs are made")
     arguments = parser.parse_args()
     plugin_manager().register(JoiningNullProvider)

@@ -37,7 +37,7 @@ NULL_DEVICE = OrtDevice("null", 0)
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class NullArray:
     """An array without contents."""
 
@@ -109,11 +109,16 @@ class NullDataTransfer:
             return _zeros(array)
         return NullArray(tuple(array.shape), element_type_of(array))
 
+    def copy_all(self, arrays: Sequence[Any], source: OrtDevice, destinations: Sequence[HostArray | None]) -> list[HostArray]:
+        """Zeros on the host."""
+        del source
+        return [_zeros(array) if given is None else _filled(given) for array, given in zip(arrays, destinations, strict=True)]
+
     def copy_into(self, array: Any, source: OrtDevice, destination: Any, target: OrtDevice) -> None:
         """Nothing on the null device; zeros on the host."""
         del array, source
         if target.is_cpu:
-            destination[...] = 0
+            _filled(destination)
 
 
 class NullProvider(ProviderHooks):
@@ -180,6 +185,11 @@ def _zeros(array: NullArray) -> HostArray:
     if array.element_type is TensorElementType.STRING:
         return np.full(array.shape, "", dtype=object)
     return np.zeros(array.shape, array.dtype)
+
+
+def _filled(array: HostArray) -> HostArray:
+    array[...] = "" if array.dtype.hasobject else 0
+    return array
 
 
 def _do_nothing() -> None:

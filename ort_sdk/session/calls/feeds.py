@@ -65,10 +65,11 @@ class FeedReader:
         self._checks = [_check(feed) for feed in feeds]
         self._names = frozenset(feed.name for feed in feeds)
         self._required = [check.feed.name for check in self._checks if not check.may_be_absent]
-        self._fast = [
-            (check.feed.name, check.fast_dtype, check.shape, check.rank, check.sizes, check.feed.device == CPU_DEVICE)
-            for check in self._checks
+        self._fast = [(check.feed.name, check.fast_dtype, check.shape, check.rank, check.sizes) for check in self._checks]
+        self._elsewhere = [
+            (position, check.feed.device) for position, check in enumerate(self._checks) if check.feed.device != CPU_DEVICE
         ]
+        """Feeds that the plan does not want on the host, and where."""
 
     def read(self, input_feed: Mapping[str, Any]) -> list[Array]:
         """Values in the order of the plan's feeds, each on the device the plan wants; None for one left at its default.
@@ -82,18 +83,17 @@ class FeedReader:
             return self._read_slowly(input_feed)
         if len(values) != len(input_feed):
             self._check_names(input_feed)
-        return values
+        return self._where_wanted(values)
 
     def _as_they_are(self, input_feed: Mapping[str, Any]) -> list[Array] | None:
-        """Values in the order of the plan's feeds; None if one of them needs a longer look."""
+        """Host arrays in the order of the plan's feeds; None if one of them needs a longer look."""
         values: list[Array] = []
         ndarray = np.ndarray
         try:
-            for name, dtype, shape, rank, sizes, is_on_host in self._fast:
+            for name, dtype, shape, rank, sizes in self._fast:
                 value = input_feed[name]
                 if (
                     type(value) is not ndarray
-                    or not is_on_host
                     or (value.dtype is not dtype and (dtype is None or value.dtype != dtype))
                     or value.flags.num & _C_CONTIGUOUS_AND_ALIGNED != _C_CONTIGUOUS_AND_ALIGNED
                     or (value.shape != shape and (shape is not None or not _fits(value, rank, sizes)))
@@ -106,12 +106,18 @@ class FeedReader:
             return None
         return values
 
+    def _where_wanted(self, values: list[Array]) -> list[Array]:
+        """Host arrays, each on the device the plan wants, in the same list."""
+        for position, device in self._elsewhere:
+            values[position] = self._transfers.copy(values[position], CPU_DEVICE, device)
+        return values
+
     def read_values(self, given: Mapping[str, OrtValue]) -> list[Array]:
         """The same for bound values, of which missing ones are an error of the run."""
         on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device is CPU_DEVICE}
         values = self._as_they_are(on_host)
         if values is not None and len(values) == len(given):
-            return values
+            return self._where_wanted(values)
         if len(on_host) == len(given) == len(self._fast):
             self._check_given(given)
             return self.read(on_host)
