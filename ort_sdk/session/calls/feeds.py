@@ -129,7 +129,9 @@ class FeedReader:
     def converted(self, given: Mapping[str, OrtValue]) -> list[tuple[Array, OrtDevice]]:
         """Bound values in the order of the plan's feeds, checked, each where it is, with its device."""
         self._check_given(given)
-        return [self._converted(check, given.get(check.feed.name)) for check in self._checks]
+        # No comprehension over what is given: the traceback of an error would keep it.
+        names = [check.feed.name for check in self._checks]
+        return list(map(self._converted, self._checks, map(given.get, names)))
 
     def _check_given(self, given: Mapping[str, OrtValue]) -> None:
         self._check_names(given)
