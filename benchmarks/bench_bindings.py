@@ -21,7 +21,7 @@ import numpy as np
 from onnx import helper
 
 import ort_sdk as ort
-from ort_sdk.api import ExecutionProvider, OrtDevice, hookimpl
+from ort_sdk.api import Event, ExecutionProvider, OrtDevice, hookimpl
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.null_provider import NULL_DEVICE, NullProvider
 
@@ -34,15 +34,30 @@ SHAPE = [1, 2, 16, 8]
 RUN, MADE, GIVEN, SHARED = "session.run", "bound, outputs made", "bound, outputs given", "bound, outputs in inputs"
 
 
+class Happened:
+    """An event that happened."""
+
+    is_done = True
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
 class JoiningProvider(ExecutionProvider):
-    """Makes one call of all."""
+    """Makes one call of all, and runs that end before their work."""
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for."""
+
+    def record_event(self) -> Event:
+        return Happened()
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         return [(len(calls), calls[0])] if calls else []
 
 
 class JoiningNullProvider(NullProvider):
-    """As a provider that captures what it launches."""
+    """As a provider that captures what it launches, and waits only when it is asked to."""
 
     name = "JoiningNullExecutionProvider"
 

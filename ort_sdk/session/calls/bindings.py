@@ -48,6 +48,8 @@ class CheckedBindings:
     """Inputs and memory for outputs that are on devices."""
     arrays: tuple[Array, ...]
     """Those they had when they were checked."""
+    queues: tuple[int, ...]
+    """Of each, the position among the session's providers of the one in whose queue its work is; -1 if there is none."""
     deliveries: Deliveries | None
     """Where results go; None if all are made and wanted on the host."""
     made: tuple[tuple[int, int, str], ...]

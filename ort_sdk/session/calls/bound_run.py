@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,27 +114,23 @@ class BoundRuns:
 
     def _follow(self, values: Sequence[OrtValue]) -> None:
         """Let the run's work come after that on what is bound, which other sessions or providers may have queued."""
-        latest = None
-        for value in values:
-            ready = value.ready
-            if ready is not None and ready is not latest:
-                access = self._access.get(value.device)
+        for ready in set(map(_ready_of, values)):
+            if ready is not None:
+                access = self._access.get(ready.execution_provider.device)
                 ready.precede(None if access is None or access.provider is None else access.provider.execution_provider)
-                latest = ready
 
     def _ended(self, checked: CheckedBindings, control: RunControl) -> Sequence[Ready | None]:
         """When the run's work is done, by queue, noted at the values that are bound; None where it was waited for."""
         ready: list[Ready | None] = [recorded(provider) for provider in self._queues]
-        queues = [self._queue_of(value.device) for value in checked.on_devices]
         # Others may read or free such memory without asking when it is ready; and no queue says when another device's was read.
-        is_awaited = any(value.is_shared or queue < 0 for value, queue in zip(checked.on_devices, queues, strict=True))
+        is_awaited = any(map(_is_shared, checked.on_devices)) or -1 in checked.queues
         if is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1":
             for each in ready:
                 if each is not None:
                     each.wait()
             ready = [None] * len(ready)
         ready.append(None)
-        for value, queue in zip(checked.on_devices, queues, strict=True):
+        for value, queue in zip(checked.on_devices, checked.queues, strict=True):
             value.ready = ready[queue]
         return ready
 
@@ -156,8 +153,10 @@ class BoundRuns:
         values = [*bindings.given.values(), *(memory.value for memory in filled)]
         on_devices = tuple(value for value in values if isinstance(value, OrtValue) and value.device is not CPU_DEVICE)
         arrays = tuple(value.value for value in on_devices)
+        queues = tuple(self._queue_of(value.device) for value in on_devices)
         deliveries = None if is_on_host else self._deliveries(outputs)
-        return CheckedBindings(self._session, outputs, feeds, on_devices, arrays, deliveries, tuple(made), tuple(filled))
+        places = (on_devices, arrays, queues, deliveries)
+        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled))
 
     def _deliveries(self, outputs: Sequence[tuple[int, Target]]) -> Deliveries:
         last = {index: position for position, (index, _) in enumerate(outputs)}
@@ -200,6 +199,8 @@ class BoundRuns:
 
 
 _DONE: tuple[None] = (None,)
+_ready_of = operator.attrgetter("ready")
+_is_shared = operator.attrgetter("is_shared")
 
 
 def _device_of(target: Target) -> Device:

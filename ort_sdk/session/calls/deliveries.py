@@ -58,6 +58,7 @@ class Deliveries:
 
     def __init__(self, outputs: Sequence[Delivery], transfers: DataTransferManager) -> None:
         self._outputs, self._transfers = tuple(outputs), transfers
+        self._places = [(each.target, each.wanted_in, each.type, each.queue) for each in outputs]
         self._handed_over: list[tuple[int, int]] = []
         self._fills: list[tuple[Delivery, OrtValue, Callable[[Array, Array], None]]] = []
         self._downloads: dict[OrtDevice, list[tuple[int, Delivery]]] = {}
@@ -115,8 +116,8 @@ class Deliveries:
         """
         wrap = OrtValue.wrap
         return [
-            wrap(value, each.wanted_in, each.type, ready[each.queue]) if each.target is None else each.target
-            for value, each in zip(placed, self._outputs, strict=True)
+            wrap(value, access, type_string, ready[queue]) if target is None else target
+            for value, (target, access, type_string, queue) in zip(placed, self._places, strict=True)
         ]
 
     def _own(self, results: list[Array], each: Delivery) -> Array:
