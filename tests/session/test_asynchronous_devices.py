@@ -5,8 +5,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import ort_sdk
-from ort_sdk.api import InvalidArgument, OrtDevice
+from ort_sdk.api import ExecutionProvider, InvalidArgument, OrtDevice
 from ort_sdk.plugins import plugin_manager
+from ort_sdk.testing.strict.asynchronous import AsynchronousStrictExecutionProvider
+from ort_sdk.testing.strict.memory import StrictArray
 from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
 
 X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
@@ -239,6 +241,62 @@ def test_memory_that_was_given_back_is_refused(strict):
     strict.release(x.value)
     with pytest.raises(RuntimeError, match="released before"):
         session.run_with_iobinding(binding)
+
+
+def test_a_host_run_is_done_with_the_values_it_was_fed(strict):
+    session, x = made_session(), on_device(X)
+    for _ in range(4):
+        results = session.run(["y1"], {"x": x})
+    x.update_inplace(X + 1)
+    np.testing.assert_array_equal(results[0], expected(X)[1])
+    np.testing.assert_array_equal(session.run(["y1"], {"x": x})[0], expected(X + 1)[1])
+
+
+def test_a_provider_without_events_is_waited_for_as_a_whole(strict, monkeypatch):
+    monkeypatch.setattr(AsynchronousStrictExecutionProvider, "record_event", ExecutionProvider.record_event)
+    session = made_session()
+    binding = bound(session, lambda: "strict")
+    replayed(session, binding)
+    assert waits_of(strict, lambda: session.run_with_iobinding(binding))[0] == 0
+    assert_right(binding.get_outputs())
+
+
+def test_a_provider_that_cannot_order_is_waited_for(strict, monkeypatch):
+    monkeypatch.setattr(AsynchronousStrictExecutionProvider, "order_after", ExecutionProvider.order_after)
+    first, second = made_session(), made_session()
+    binding = bound(first, lambda: "strict")
+    replayed(first, binding)
+    other = second.io_binding()
+    other.bind_ortvalue_input("x", binding.get_outputs()[2])
+    other.bind_output("y0", "strict")
+    replayed(second, other)
+    first.run_with_iobinding(binding)
+    other.bind_ortvalue_input("x", binding.get_outputs()[2])
+    assert waits_of(strict, lambda: second.run_with_iobinding(other))[0] == 1
+    np.testing.assert_array_equal(other.get_outputs()[0].numpy(), np.maximum(expected(X)[2], 0))
+
+
+def test_runs_write_to_known_addresses_before_they_end(strict, monkeypatch):
+    monkeypatch.setattr(StrictArray, "data_ptr", 4096, raising=False)
+    session, target = made_session(), on_device(np.zeros_like(X))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", on_device(X))
+    binding.bind_ortvalue_output("y0", target)
+    replayed(session, binding)
+    assert waits_of(strict, lambda: session.run_with_iobinding(binding))[0] == 0
+    assert waits_of(strict, target.data_ptr) == (1, 4096)
+    assert waits_of(strict, lambda: session.run_with_iobinding(binding))[0] == 1
+    assert waits_of(strict, target.data_ptr) == (0, 4096)
+
+
+def test_a_run_that_fails_leaves_nothing_queued(strict):
+    session = made_session()
+    binding = bound(session, lambda: "strict")
+    replayed(session, binding)
+    binding.bind_ortvalue_output("y1", on_device(np.zeros((9, 3), np.float32)))
+    with pytest.raises(RuntimeError, match="The output OrtValue provided for output 'y1'"):
+        session.run_with_iobinding(binding)
+    assert waits_of(strict, strict.queue.synchronize)[0] <= 1
 
 
 def test_values_are_checked_once(strict, monkeypatch):
