@@ -228,7 +228,8 @@ class InferenceSession:
             if not isinstance(value, OrtValue):
                 raise TypeError(f"input '{name}' must be an OrtValue, got {type(value).__name__}; make one from an array")
         names = list(output_names or runs.selection.names)
-        return self.run_bound(Bindings(input_dict_ort_values, names, [CPU_DEVICE] * len(names)), run_options)
+        bindings = Bindings(input_dict_ort_values, names, [CPU_DEVICE] * len(names), is_for_one_run=True)
+        return self.run_bound(bindings, run_options)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound.
@@ -255,7 +256,8 @@ class InferenceSession:
     ) -> None:
         """Run on a vector of OrtValues; results are appended to ``fetches``, each on its device."""
         given = dict(zip(feed_names, feeds, strict=True))
-        bindings = Bindings(given, fetch_names, [device_of(device) for device in fetch_devices])
+        devices = [device_of(device) for device in fetch_devices]
+        bindings = Bindings(given, fetch_names, devices, is_for_one_run=True)
         fetches[:] = self.run_bound(bindings, run_options)
 
     def io_binding(self) -> IOBinding:

@@ -10,6 +10,7 @@ from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.strict.asynchronous import AsynchronousStrictExecutionProvider
 from ort_sdk.testing.strict.memory import StrictArray
 from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
+from tests.session import models
 
 X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
 NAMES = ["y0", "y1", "y2", "y3"]
@@ -163,6 +164,27 @@ def test_an_input_may_be_overwritten_after_the_run(strict):
     assert_right(binding.get_outputs(), X + 1)
 
 
+@pytest.mark.parametrize("fixture", ["strict", "waiting"])
+@pytest.mark.parametrize("elsewhere", ["cpu", "strict"])
+def test_memory_of_an_input_is_filled_last(request, fixture, elsewhere):
+    request.getfixturevalue(fixture)
+    session = ort_sdk.InferenceSession(models.aliases(), providers=[STRICT_PROVIDER])
+    square = X[:, :2]
+    fed = on_device(-square)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", fed)
+    binding.bind_ortvalue_output("fresh", fed)
+    binding.bind_ortvalue_output("same", ort_sdk.OrtValue.ortvalue_from_numpy(np.zeros_like(square), elsewhere, 0))
+    binding.bind_output("transposed", elsewhere)
+    for source in (-square, square, -square, square):
+        fed.update_inplace(source)
+        session.run_with_iobinding(binding)
+        fresh, same, transposed = (value.numpy() for value in binding.get_outputs())
+        np.testing.assert_array_equal(same, source)
+        np.testing.assert_array_equal(fresh, np.maximum(source, 0))
+        np.testing.assert_array_equal(transposed, source.T)
+
+
 def test_a_host_array_may_change_after_the_run(strict):
     session = made_session()
     binding = bound(session, lambda: "strict")
@@ -190,6 +212,19 @@ def test_runs_of_two_sessions_are_ordered_by_the_device(strict):
     (provider,) = (each.execution_provider for each in second._state.providers if each.name == STRICT_PROVIDER)
     assert len(provider.followed) == 3
     assert_right(other.get_outputs(), expected(X)[2])
+
+
+def test_outputs_are_copied_to_the_host_together(strict):
+    session = made_session()
+    binding = bound(session, lambda: "strict")
+    replayed(session, binding)
+    session.run_with_iobinding(binding)
+    copies = strict.copies["to host"]
+    waits, results = waits_of(strict, binding.copy_outputs_to_cpu)
+    assert waits == 2  # for the run, and for the copies
+    assert strict.copies["to host"] == copies + len(NAMES)
+    for result, wanted in zip(results, expected(X), strict=True):
+        np.testing.assert_array_equal(result, wanted)
 
 
 def test_synchronizing_a_binding(strict):

@@ -75,5 +75,7 @@ class Bindings:
     """Outputs wanted."""
     targets: Sequence[Target]
     """Of each output: a device, or a value to fill."""
+    is_for_one_run: bool = False
+    """Whether nothing pays but what the next run needs."""
     checked: CheckedBindings | None = None
     """What is known of them since their first run."""

@@ -88,7 +88,8 @@ class BoundRuns:
         ready: Sequence[Ready | None] = _DONE
         try:
             with self._scope(control):
-                self._follow(checked.on_devices)
+                if checked.on_devices:
+                    self._follow(checked.on_devices)
                 feeds, signature = (
                     (self._reader.read_values(bindings.given), None) if checked.feeds is None else checked.feeds.read()
                 )
@@ -149,7 +150,9 @@ class BoundRuns:
                 filled.append(GivenMemory(fetch, index, target, target.value))
             else:
                 made.append((position, index, fetch.type or ""))
-        feeds = bound_feeds(self._runner.plan.feeds, self._reader, bindings.given, self._transfers)
+        feeds = None
+        if not bindings.is_for_one_run:
+            feeds = bound_feeds(self._runner.plan.feeds, self._reader, bindings.given, self._transfers)
         values = [*bindings.given.values(), *(memory.value for memory in filled)]
         on_devices = tuple(value for value in values if isinstance(value, OrtValue) and value.device is not CPU_DEVICE)
         arrays = tuple(value.value for value in on_devices)

@@ -13,7 +13,7 @@ from ort_sdk.api.foreign_errors import foreign_class, public_class
 from ort_sdk.session.providers.device_memory import DeviceAccess, device_memory
 from ort_sdk.session.values.node_arg import NodeArg
 from ort_sdk.session.values.ort_device import OrtDevice, device_of
-from ort_sdk.session.values.ort_value import OrtValue, OrtValueVector
+from ort_sdk.session.values.ort_value import OrtValue, OrtValueVector, host_copies
 from ort_sdk.session.values.type_strings import given_element_type
 
 from .bindings import Bindings, Target
@@ -161,7 +161,7 @@ class IOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """Outputs of the last run as host arrays of the caller's own."""
-        return [_host_copy(value) for value in self._outputs]
+        return host_copies(self._outputs)
 
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
@@ -248,10 +248,3 @@ def _memory_of(device: OrtDevice) -> DeviceAccess:
         return device_memory(device_of(device))
     except Fail as error:
         raise OrtNotImplemented(f"memory at an address of {device}: {error.text}; bind an OrtValue instead") from error
-
-
-def _host_copy(value: OrtValue) -> Any:
-    if not value.is_tensor():
-        return value.value_on(CPU_DEVICE)
-    array = value.numpy()
-    return array.copy() if value.device == CPU_DEVICE else array

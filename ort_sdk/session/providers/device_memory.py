@@ -69,6 +69,13 @@ class DeviceAccess:
         """The contents in host memory; the array itself if it is there already."""
         return self._copy(array, self.device, CPU_DEVICE)
 
+    def all_to_host(self, arrays: Sequence[Array]) -> list[Any]:
+        """The contents of arrays in host memory, after one wait where the provider can do that."""
+        if self.provider is None:
+            return list(arrays)
+        with run_scope_of(self.provider, waits=False):
+            return self._transfers.copy_all(arrays, self.device, [None] * len(arrays))
+
     def from_host(self, array: HostArray) -> Array:
         """The contents in the device's memory; the array itself if the device is the host."""
         return self._copy(array, CPU_DEVICE, self.device)

@@ -20,7 +20,7 @@ from .ort_device import OrtDevice, device_of
 from .sparse_tensor import SparseTensor
 from .type_strings import given_element_type, type_of_value
 
-__all__ = ["OrtValue", "OrtValueVector", "copy_tensors"]
+__all__ = ["OrtValue", "OrtValueVector", "copy_tensors", "host_copies"]
 
 
 @public_class(but=("wrap", "value", "device", "has_value", "holds", "is_tensor", "overwrite", "replace", "value_on", "wait"))
@@ -425,6 +425,23 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
 
 
 _new = OrtValue.__new__
+
+
+def host_copies(values: Sequence[OrtValue]) -> list[Any]:
+    """Values on the host, in memory of the caller's own; those of one device are copied together."""
+    copies: list[Any] = [None] * len(values)
+    on_devices: dict[int, list[int]] = {}
+    for position, value in enumerate(values):
+        if value.is_tensor() and value._access.provider is not None:
+            value.wait()
+            on_devices.setdefault(id(value._access), []).append(position)
+        else:
+            copies[position] = value.numpy().copy() if value.is_tensor() else value.value_on(CPU_DEVICE)
+    for positions in on_devices.values():
+        copied = values[positions[0]]._access.all_to_host([values[position].value for position in positions])
+        for position, array in zip(positions, copied, strict=True):
+            copies[position] = array
+    return copies
 
 
 def _address(array: Any) -> int:
