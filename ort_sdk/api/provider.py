@@ -55,8 +55,8 @@ class ExecutionProvider:
 
         A provider that overrides it need not wait where ``run_scope`` ends: the host waits where it reads, here or for an event.
         It promises that work of one object is done in the order it was queued, whichever thread queued it; that arrays last until
-        queued work has read them; that its copies from the host have read their source when they return; and that a copy to the
-        host raises what work raised that was queued before it in the same run.
+        queued work has read them; that its copies from the host have read their source when they return, unless its data transfer
+        says that it ``reads_late``; and that a copy to the host raises what work raised that the same run queued before.
         """
 
     def record_event(self) -> Event:

@@ -5,11 +5,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import ort_sdk
-from ort_sdk.api import ExecutionProvider, InvalidArgument, OrtDevice
+from ort_sdk.api import ExecutionProvider, InvalidArgument, OrtDevice, TensorElementType
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.strict.asynchronous import AsynchronousStrictExecutionProvider
 from ort_sdk.testing.strict.memory import StrictArray
-from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
 from tests.session import models
 
 X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
@@ -194,6 +194,52 @@ def test_a_host_array_may_change_after_the_run(strict):
     session.run_with_iobinding(binding)
     x[...] = 0
     assert_right(binding.get_outputs())
+
+
+def detour_bytes():
+    """``y`` is of what the host makes of ``x``, in a buffer that each run writes anew."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["e"]),
+        helper.make_node("Cast", ["e"], ["narrow"], to=TensorProto.FLOAT),
+        helper.make_node("Neg", ["narrow"], ["y"]),
+    ]
+    return models.model(nodes, [models.value("x")], [models.value("y")]).SerializeToString()
+
+
+@pytest.mark.parametrize("reads_late", [True, False])
+def test_buffers_and_arrays_on_the_host_are_read_before_they_change(reads_late):
+    provider = StrictProvider(STRICT_TYPES - {TensorElementType.DOUBLE}, is_asynchronous=True, reads_late=reads_late)
+    plugin_manager().register(provider, name="strict")
+    try:
+        session = ort_sdk.InferenceSession(detour_bytes(), providers=[STRICT_PROVIDER])
+        x, binding, results = np.zeros((2, 2), np.float32), session.io_binding(), []
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y", "strict")
+        for step in range(6):
+            x[...] = step
+            session.run_with_iobinding(binding)
+            results += binding.get_outputs()
+        x[...] = 99
+        (host_result,) = session.run(None, {"x": np.full((2, 2), 7, np.float32)})
+        for step, value in [*enumerate(results), (7, ort_sdk.OrtValue.ortvalue_from_numpy(host_result))]:
+            np.testing.assert_allclose(value.numpy(), np.full((2, 2), -np.exp(step)), rtol=1e-6)
+    finally:
+        plugin_manager().unregister("strict")
+
+
+def test_late_readers_are_waited_for_before_the_next_run():
+    provider = StrictProvider(is_asynchronous=True, reads_late=True)
+    plugin_manager().register(provider, name="strict")
+    try:
+        device, session = provider.devices[DEVICE], made_session()
+        binding = bound(session, lambda: "strict")
+        replayed(session, binding)
+        assert waits_of(device, lambda: session.run_with_iobinding(binding))[0] == 1  # for the run before
+        assert_right(binding.get_outputs())
+        assert waits_of(device, lambda: session.run_with_iobinding(binding))[0] == 0
+    finally:
+        plugin_manager().unregister("strict")
 
 
 def test_runs_of_two_sessions_are_ordered_by_the_device(strict):

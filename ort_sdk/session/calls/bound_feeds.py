@@ -32,6 +32,8 @@ class BoundFeeds:
     ) -> None:
         self._arrays, self._copies, self._transfers = arrays, copies, transfers
         self._signature: FixedSignature | None = None
+        self.reads_host = any(source == CPU_DEVICE for _, source, _ in copies)
+        """Whether a device reads arrays of the caller's on the host."""
 
     def read(self) -> tuple[list[Array], FixedSignature | None]:
         """The feeds of one run, and their signature, which is that of all runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,8 +70,19 @@ class BoundRuns:
             provider.device: DeviceAccess(provider.device, provider) for provider in providers if not provider.device.is_cpu
         }
         self._queues = [provider for provider in providers if provider.is_asynchronous]
+        self._reads_late = any(provider.reads_late for provider in providers)
+        self._unread: Sequence[Ready | None] = ()
+        """Ends of the latest run whose work may still read buffers on the host."""
         self._in_place = _in_place(runner.plan)
         self._session = object()
+
+    def finish_reading(self) -> None:
+        """Wait until no earlier run's work reads buffers on the host, which the next run overwrites."""
+        for ready in self._unread:
+            if ready is not None:
+                # Whoever reads that run's results is told what went wrong.
+                with contextlib.suppress(Exception):
+                    ready.wait()
 
     def run(self, bindings: Bindings, control: RunControl) -> list[OrtValue]:
         """Run once. Work for results on devices may still be queued when it returns: they say themselves when they are ready.
@@ -88,6 +100,8 @@ class BoundRuns:
         ready: Sequence[Ready | None] = _DONE
         try:
             with self._scope(control):
+                if self._unread:
+                    self.finish_reading()
                 if checked.on_devices:
                     self._follow(checked.on_devices)
                 feeds, signature = (
@@ -125,11 +139,14 @@ class BoundRuns:
         ready: list[Ready | None] = [recorded(provider) for provider in self._queues]
         # Others may read or free such memory without asking when it is ready; and no queue says when another device's was read.
         is_awaited = any(map(_is_shared, checked.on_devices)) or -1 in checked.queues
-        if is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1":
+        is_awaited = is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1"
+        if is_awaited or (self._reads_late and (checked.feeds is None or checked.feeds.reads_host)):
             for each in ready:
                 if each is not None:
                     each.wait()
             ready = [None] * len(ready)
+        elif self._reads_late:
+            self._unread = tuple(ready)
         ready.append(None)
         for value, queue in zip(checked.on_devices, checked.queues, strict=True):
             value.ready = ready[queue]

@@ -51,6 +51,7 @@ class SessionRuns:
             if fetch.device != CPU_DEVICE:
                 self._on_devices.setdefault(fetch.device, []).append(position)
         self._queues = [provider for provider in state.providers if provider.is_asynchronous]
+        self._reads_late = any(provider.reads_late for provider in self._queues)
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
         self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
 
@@ -68,10 +69,12 @@ class SessionRuns:
         indices = self.selection.indices(output_names) if output_names else None
         try:
             with self._scope(control):
+                if self._bound is not None:
+                    self._bound.finish_reading()
                 results = self._runner.run(self._reader.read(input_feed), control)
                 if self._on_devices:
                     results = self._on_host(results, indices)
-                if self._queues and any(isinstance(value, OrtValue) for value in input_feed.values()):
+                if self._queues and (self._reads_late or any(isinstance(value, OrtValue) for value in input_feed.values())):
                     self._wait()
         except OrtSdkError:
             settle(self._queues)
@@ -105,7 +108,7 @@ class SessionRuns:
         """Nothing to do: nothing goes on in the background."""
 
     def _wait(self) -> None:
-        """Wait for what reads the caller's values, which know nothing of this run."""
+        """Wait for what reads the caller's values and arrays, which know nothing of this run."""
         for provider in self._queues:
             provider.synchronize()
 

@@ -77,6 +77,11 @@ class SessionProvider:
         """Whether work may still be queued where its ``run_scope`` ends."""
         return type(self.execution_provider).synchronize is not ExecutionProvider.synchronize
 
+    @property
+    def reads_late(self) -> bool:
+        """Whether queued work may read host memory after a run."""
+        return self.is_asynchronous and bool(getattr(self.data_transfer, "reads_late", False))
+
     def synchronize(self) -> None:
         """Wait for all its queued work; an error of that names the provider."""
         try:

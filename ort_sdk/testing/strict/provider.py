@@ -95,6 +95,7 @@ class StrictProvider(ProviderHooks):
             has, say, float64 is found by leaving that out.
         capacity_bytes: bytes of each device; None for no limit.
         is_asynchronous: whether runs end before their work; see ``AsynchronousStrictExecutionProvider``.
+        reads_late: whether its copies from the host read their source late then, too.
     """
 
     name = STRICT_PROVIDER
@@ -106,12 +107,13 @@ class StrictProvider(ProviderHooks):
         capacity_bytes: int | None = None,
         *,
         is_asynchronous: bool = False,
+        reads_late: bool = False,
     ) -> None:
         types = frozenset(element_types) & STRICT_TYPES
         ort_devices = [OrtDevice("strict", index) for index in range(DEVICE_COUNT)]
         self.devices = {device: StrictDevice(device, types) for device in ort_devices}
         self._capacity_bytes = capacity_bytes
-        self._is_asynchronous = is_asynchronous
+        self._is_asynchronous, self._reads_late = is_asynchronous, reads_late
         self._registry = _make_registry(types)
 
     @hookimpl
@@ -148,7 +150,7 @@ class StrictProvider(ProviderHooks):
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> StrictDataTransfer:
         """Copier between the host and both devices."""
         del execution_provider
-        return StrictDataTransfer(self.devices, reads_at_once=self._is_asynchronous)
+        return StrictDataTransfer(self.devices, reads_at_once=self._is_asynchronous and not self._reads_late)
 
 
 def _make_registry(element_types: frozenset[TensorElementType]) -> KernelRegistry:

@@ -28,7 +28,7 @@ class StrictDataTransfer:
 
     def __init__(self, devices: Mapping[OrtDevice, StrictDevice], *, reads_at_once: bool = False) -> None:
         self._devices = devices
-        self._reads_at_once = reads_at_once
+        self.reads_late = not reads_at_once
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         """Whether at least one side is a strict device, and the other one is too, or is the host."""
@@ -109,7 +109,7 @@ class StrictDataTransfer:
         if source.is_cpu:
             host_type(array)
             device.copies["from host"] += 1
-            contents = array.copy() if self._reads_at_once else array
+            contents = array if self.reads_late else array.copy()
             work = device.queue.submit(lambda: cell.fill(contents), f"copy to {device.device}")
         else:
             # The source is read in the order of its own queue, so that a later release there cannot come first.
