@@ -79,8 +79,8 @@ class DataTransfer(Protocol):
         A copy to the host returns only when the contents are there; a copy to a device may still run on its queue, in
         order with the kernels queued later. The result never aliases ``array``.
 
-        Where runs end before their work (``ExecutionProvider.synchronize``), a transfer that reads memory of the host after a copy
-        from there has returned says so with a true attribute ``reads_late``. The host then waits at the end of a run for what
+        Where runs end before their work (``ExecutionProvider.synchronize``), a transfer whose copies from the host may read their
+        source after they returned says so with a true attribute ``reads_late``. The host then waits at the end of a run for what
         reads the caller's arrays, and before the next one for what reads its own buffers.
         """
 
