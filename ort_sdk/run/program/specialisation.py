@@ -48,6 +48,9 @@ class Specialisation:
     """Steps that were unrolled and inlined from control flow."""
     dynamic_feeds: frozenset[int] = frozenset()
     """Feeds with dynamic shapes."""
+    is_repeated: bool = False
+    """Whether one run may replay the program several times, as that of a loop's body: a device may still read the host's memory
+    of the time before."""
 
     @property
     def unknown_steps(self) -> int:

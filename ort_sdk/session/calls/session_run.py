@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .bindings import Bindings
     from .bound_run import BoundRuns
+    from .device_runs import DeviceRuns
 
 __all__ = ["SessionRuns"]
 
@@ -39,33 +40,42 @@ class SessionRuns:
         self.fetches = state.plan.fetches
         self.selection = FetchSelection([fetch.name for fetch in self.fetches])
         self._reader = FeedReader(state.plan.feeds, state.transfers)
-        self._runner = PlanRunner(
-            state.plan,
-            binding_providers(state.providers),
-            use_programs=use_programs,
-            memory=state.program_memory,
-        )
+        binding = binding_providers(state.providers)
+        self._runner = PlanRunner(state.plan, binding, use_programs=use_programs, memory=state.program_memory)
         self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
+        takes_host_values = all(feed.device == CPU_DEVICE for feed in state.plan.feeds)
+        self._device_runs: DeviceRuns | None = None
+        if not (self._is_on_host and takes_host_values):
+            from .device_runs import DeviceRuns
+
+            self._device_runs = DeviceRuns(state, binding, use_programs=use_programs)
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
         self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
 
     @property
     def is_settled(self) -> bool:
         """Whether there are programs, and none will be made again with more of their steps compiled."""
-        return self._runner.is_settled
+        if self._device_runs is None:
+            return self._runner.is_settled
+        settled = [*self._device_runs.settled, *([self._runner.is_settled] if self._runner.report() else [])]
+        return bool(settled) and all(settled)
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
-        return self._runner.report()
+        others = () if self._device_runs is None else self._device_runs.report()
+        return (*self._runner.report(), *others)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
         """Run on host values; results are host values of the caller's own."""
         indices = self.selection.indices(output_names) if output_names else None
         try:
             with self._scope(control):
-                results = self._runner.run(self._reader.read(input_feed), control)
-                if not self._is_on_host:
-                    results = self._on_host(results, indices)
+                if self._device_runs is not None and self._device_runs.takes(input_feed):
+                    results = self._device_runs.run(input_feed, indices, control)
+                else:
+                    results = self._runner.run(self._reader.read(input_feed), control)
+                    if not self._is_on_host:
+                        results = self._on_host(results, indices)
         except OrtSdkError:
             raise
         except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, OrtDevice, Subgraph, Tensor
+from ort_sdk.api import InvalidArgument, Subgraph, Tensor
 from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
-from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker, weight_identity
+from ort_sdk.memory import DataTransferManager, DeviceCopy, InitializerPlacement, PackingNode, Prepacker, weight_identity
 from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
@@ -75,7 +75,7 @@ class SessionPlanner:
     def _kernel(self, node: Node, graph: Graph, devices: ValueDevices) -> NodeKernel:
         if node.domain == COPY_DOMAIN:
             source, target = devices.devices[node.inputs[0]], devices.devices[node.outputs[0]]
-            return NodeKernel(_Copy(self._transfers, source, target), source)
+            return NodeKernel(DeviceCopy(self._transfers, source, target), target)
         provider = self._providers[node.execution_provider]
         create_info = self._assignment.kernel_for(node)
         if create_info is None:
@@ -142,18 +142,3 @@ class _Compiled:
 
     def __init__(self, compute: Any) -> None:
         self.compute = compute
-
-
-class _Copy:
-    """A copy between two devices, as a step."""
-
-    __slots__ = ("_source", "_target", "_transfers")
-
-    def __init__(self, transfers: DataTransferManager, source: OrtDevice, target: OrtDevice) -> None:
-        self._transfers = transfers
-        self._source = source
-        self._target = target
-
-    def compute(self, value: Any) -> Any:
-        """The value on the other device."""
-        return self._transfers.copy(value, self._source, self._target)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
+from ort_sdk.testing.device_counts import DeviceCounts, JoinedWork
 
 from .queue import StrictQueue, Work
 
@@ -27,6 +28,11 @@ class _Cell:
     def __init__(self, storage: HostArray | None = None) -> None:
         self.storage = storage
         self.is_released = False
+
+    @property
+    def root(self) -> _Cell:
+        """The cell whose memory this is."""
+        return self
 
     def read(self) -> HostArray:
         """The contents, not to be written."""
@@ -54,6 +60,36 @@ class _Cell:
             self.storage.reshape(-1).view(np.uint8)[...] = POISON
 
 
+class _ViewCell(_Cell):
+    """The memory of another array, read in another shape.
+
+    Args:
+        array: keeps the memory.
+        shape: of as many elements.
+    """
+
+    __slots__ = ("_array", "_shape")
+
+    def __init__(self, array: StrictArray, shape: tuple[int, ...]) -> None:
+        self._array, self._shape = array, shape
+
+    @property
+    def storage(self) -> HostArray | None:  # type: ignore[override]
+        storage = self._array.cell.storage
+        return None if storage is None else storage.reshape(self._shape)
+
+    @property
+    def is_released(self) -> bool:  # type: ignore[override]
+        return self._array.cell.is_released
+
+    @property
+    def root(self) -> _Cell:
+        return self._array.cell.root
+
+    def fill(self, contents: HostArray) -> None:
+        raise RuntimeException(f"cannot write {contents.dtype}{list(contents.shape)} into a view, which is only read")
+
+
 class StrictDevice:
     """One device: a queue, the arrays that live on it, and the element types it stores.
 
@@ -65,7 +101,9 @@ class StrictDevice:
     def __init__(self, device: OrtDevice, element_types: frozenset[TensorElementType]) -> None:
         self.device = device
         self.element_types = element_types
-        self.queue = StrictQueue(str(device))
+        self.counts = DeviceCounts()
+        self.joined = JoinedWork()
+        self.queue = StrictQueue(str(device), self.counts)
         self._live: weakref.WeakSet[StrictArray] = weakref.WeakSet()
         self._live_lock = threading.Lock()
 
@@ -98,6 +136,12 @@ class StrictDevice:
         cells = [_Cell() for _ in range(outputs)]
         work = self.queue.submit(lambda: compute(cells), label)
         return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
+
+    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
+        """A view of an array with another shape, which is only read."""
+        self.cell_of(array, "reshape")
+        self.counts.views += 1
+        return StrictArray(self, _ViewCell(array, tuple(shape)), array.work)
 
     def require_type(self, element_type: TensorElementType) -> None:
         """Refuse an element type that the device does not store."""

@@ -34,11 +34,12 @@ from ort_sdk.api import (
 from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
+from ort_sdk.testing.device_counts import CountedJoin
 
 from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
 from .transfer import StrictDataTransfer
 
-__all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
+__all__ = ["STRICT_PROVIDER", "JoiningStrictExecutionProvider", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
 
 STRICT_PROVIDER = "StrictExecutionProvider"
 DEVICE_COUNT = 2
@@ -61,6 +62,18 @@ class StrictExecutionProvider(ExecutionProvider):
         self.strict_device.cell_of(array, "describe")
         return super().describe(array)
 
+    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
+        """A view of the array's memory, which is only read."""
+        return self.strict_device.reshaped(array, shape)
+
+
+class JoiningStrictExecutionProvider(StrictExecutionProvider):
+    """The same, with calls that follow each other made one."""
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        """One call of all, which waits for what it copied to the host at its end, once."""
+        return [(len(calls), CountedJoin(calls, self.strict_device.counts, self.strict_device.joined))]
+
 
 class StrictProvider(ProviderHooks):
     """Hooks of the strict provider.
@@ -69,16 +82,24 @@ class StrictProvider(ProviderHooks):
         element_types: element types its devices store; all but strings by default. A host that assumes that any device
             has, say, float64 is found by leaving that out.
         capacity_bytes: bytes of each device; None for no limit.
+        joins_calls: whether it makes one of calls that follow each other in a program.
     """
 
     name = STRICT_PROVIDER
     api_version = API_VERSION
 
-    def __init__(self, element_types: Iterable[TensorElementType] = STRICT_TYPES, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        element_types: Iterable[TensorElementType] = STRICT_TYPES,
+        capacity_bytes: int | None = None,
+        *,
+        joins_calls: bool = True,
+    ) -> None:
         types = frozenset(element_types) & STRICT_TYPES
         ort_devices = [OrtDevice("strict", index) for index in range(DEVICE_COUNT)]
         self.devices = {device: StrictDevice(device, types) for device in ort_devices}
         self._capacity_bytes = capacity_bytes
+        self._made = JoiningStrictExecutionProvider if joins_calls else StrictExecutionProvider
         self._registry = _make_registry(types)
 
     @hookimpl
@@ -92,7 +113,7 @@ class StrictProvider(ProviderHooks):
     ) -> StrictExecutionProvider:
         """The provider of one session."""
         del session_options
-        return StrictExecutionProvider(self.devices[device], provider_options)
+        return self._made(self.devices[device], provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
@@ -186,10 +207,15 @@ class StrictKernel:
 
     def compute(self, *inputs: Any) -> Any:
         """Queue the node's work and return its outputs at once; outputs on the host are waited for."""
+        self._count()
         readers = self._readers(inputs)
         arrays = self._device.promised(lambda cells: self._fill(readers, cells), len(self._outputs), self._label)
         outputs = [self._delivered(index, array) if self._outputs[index] else None for index, array in enumerate(arrays)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _count(self) -> None:
+        self._device.counts.launches += 1
+        self._device.counts.single_calls += 1
 
     def _readers(self, inputs: Sequence[Any]) -> list[Callable[[], Any]]:
         """How the queued work gets each input; what is wrong with an input is said now."""
@@ -238,6 +264,7 @@ class BindableStrictKernel(StrictKernel):
         """
 
         def launch() -> None:
+            self._count()
             readers = self._readers([None if slot is None else slot.array for slot in inputs])
             targets = [None if slot is None or slot.array is None else self._target(slot.array, inputs) for slot in outputs]
 
@@ -254,7 +281,7 @@ class BindableStrictKernel(StrictKernel):
     def _target(self, array: Any, inputs: Sequence[Slot | None]) -> Any:
         cell = self._device.cell_of(array, f"{self._label}, output")
         for index, slot in enumerate(inputs):
-            if slot is not None and slot.array is not None and slot.array.cell is cell:
+            if slot is not None and slot.array is not None and slot.array.cell.root is cell:
                 raise RuntimeException(
                     f"{self._label}: an output is bound to the memory of input {index}, which it may not overwrite"
                 )

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from ort_sdk.api import EPFail
+from ort_sdk.testing.device_counts import DeviceCounts
 
 __all__ = ["StrictQueue", "Work"]
 
@@ -56,10 +57,12 @@ class StrictQueue:
 
     Args:
         name: name of the device, for messages.
+        counts: of the device; counts waits.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, counts: DeviceCounts | None = None) -> None:
         self._name = name
+        self._counts = DeviceCounts() if counts is None else counts
         # Appending is atomic and takes no lock, so that finalizers may submit in the middle of anything.
         self._pending: deque[Work] = deque()
         self._requests: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -88,6 +91,7 @@ class StrictQueue:
         if not work.is_finished:
             if threading.current_thread() is self._thread:
                 raise EPFail(f"queue of {self._name}: work waits for other work that comes after it, and would wait forever")
+            self._counts.waits += 1
             self._start()
             self._requests.put(work)
             work.join()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, element_type_of
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, Slot, element_type_of
 
-from .memory import StrictDevice, host_type
+from .memory import StrictArray, StrictDevice, host_type
 from .queue import Work
 
 __all__ = ["StrictDataTransfer"]
@@ -60,6 +60,38 @@ class StrictDataTransfer:
         else:
             self._write(array, source, destination, target)
 
+    def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
+        """A copy as a call; see ``ort_sdk.api.SupportsBindCopy``. One to a device reads its source as late as ``copy`` does."""
+
+        def copy() -> None:
+            array, destination = source.array, target.array
+            if isinstance(destination, StrictArray):
+                self._devices[destination.device].counts.single_calls += 1
+                self._write(array, CPU_DEVICE, destination, destination.device)
+            else:
+                self._read_late(array, destination)
+
+        return copy
+
+    def _read_late(self, array: StrictArray, destination: HostArray) -> None:
+        """Fill host memory, and wait for that unless a joined call does."""
+        device = self._devices[array.device]
+        cell = device.cell_of(array, "copy")
+        host_type(destination)
+        if destination.shape != array.shape or destination.dtype != array.dtype:
+            raise InvalidArgument(
+                f"cannot copy {array.dtype}{list(array.shape)} from {array.device} into host memory for "
+                f"{destination.dtype}{list(destination.shape)}"
+            )
+
+        def fill() -> None:
+            destination[...] = cell.read()
+
+        device.counts.single_calls += 1
+        device.counts.downloads += 1
+        work = device.queue.submit(fill, f"copy from {array.device}")
+        device.joined.wait(lambda: device.queue.wait(work))
+
     def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
         """Fill ``destination``; see ``ort_sdk.api.SupportsStreamInto.stream_into``."""
         self._require(CPU_DEVICE, target)
@@ -80,6 +112,7 @@ class StrictDataTransfer:
 
     def _read(self, array: Array, source: OrtDevice) -> HostArray:
         work, taken = self._submit_read(array, source)
+        self._devices[source].counts.downloads += 1
         self._devices[source].queue.wait(work)
         return taken[0]
 
@@ -94,8 +127,10 @@ class StrictDataTransfer:
         cell = device.cell_of(destination, "copy")
         if source.is_cpu:
             host_type(array)
+            device.counts.uploads += 1
             work = device.queue.submit(lambda: cell.fill(array), f"copy to {device.device}")
         else:
+            device.counts.device_copies += 1
             # The source is read in the order of its own queue, so that a later release there cannot come first.
             read, taken = self._submit_read(array, source)
             source_queue = self._devices[source].queue
