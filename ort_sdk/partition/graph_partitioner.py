@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
+from ort_sdk.api import CPU_DEVICE, ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
@@ -19,11 +19,14 @@ from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
 from .half_precision.insert_cast import insert_casts
+from .shape_arithmetic import is_shape_arithmetic
 
 __all__ = ["partition"]
 
 
 MAX_INLINE_ROUNDS = 256
+
+SHAPE_ARITHMETIC = "has a kernel; the node computes a few numbers from shapes, which are on the host"
 
 CYCLIC = "claimed it in a group that cannot be one node: a value leaves the group and comes back through another node"
 
@@ -62,6 +65,7 @@ def partition(
             break
         graph.sort()
         infer_types(graph, schemas)
+    partitioner.keep_shapes_on_host(graph)
     return partitioner.finish(graph)
 
 
@@ -86,6 +90,8 @@ class _Partitioner:
         self._kernels: dict[int, KernelCreateInfo] = {} if previous is None else dict(previous.kernels)
         self._dropped: dict[tuple[str, int], tuple[Node, str]] = {}
         """(Provider, ``id`` of a node) → the node, and why a claim of it came to nothing."""
+        self._offered: set[int] = set()
+        """``id`` of the nodes that went to a provider because it has a kernel, without a claim of its own."""
         self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
 
     def keep(self, graph: Graph) -> None:
@@ -127,6 +133,7 @@ class _Partitioner:
         for node in graph.nodes:
             if not node.execution_provider:
                 self._place(binding, node, lookup.lookup(node))
+                self._offered.add(id(node))
 
     def _place(self, binding: ProviderBinding, node: Node, found: KernelCreateInfo | None) -> None:
         if found is not None:
@@ -175,6 +182,29 @@ class _Partitioner:
         kernels = binding.compile([fused for _, fused in groups])
         for (node, _), kernel in zip(groups, kernels, strict=True):
             self._compiled[id(node)] = kernel
+
+    def keep_shapes_on_host(self, graph: Graph) -> None:
+        """Move nodes that compute with shapes from devices to the host, if they are not there by their provider's claim."""
+        bindings = {binding.name: binding for binding in self._providers}
+        host = next((binding for binding in self._providers if binding.device == CPU_DEVICE), None)
+        if host is None or all(binding.device == CPU_DEVICE for binding in self._providers):
+            return
+        for inner in graph.walk():
+            lookup = host.lookup(inner, self._opset_imports)
+            on_host: set[str] = set()
+            for node in inner.nodes:
+                placed = self._kernels.get(id(node))
+                if placed is None or bindings[node.execution_provider].device == CPU_DEVICE:
+                    continue
+                kernel_def = placed.kernel_def
+                on_host.update(name for index, name in enumerate(node.outputs) if name and kernel_def.output_on_host(index))
+                if id(node) not in self._offered or not is_shape_arithmetic(inner, node, kernel_def, on_host):
+                    continue
+                found = lookup.lookup(node)
+                if found is not None:
+                    self._dropped[node.execution_provider, id(node)] = node, SHAPE_ARITHMETIC
+                    self._place(host, node, found)
+                    on_host.update(filter(None, node.outputs))
 
     def finish(self, graph: Graph) -> Assignment:
         """Freeze the result, or say why nodes are left."""
