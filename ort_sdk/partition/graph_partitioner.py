@@ -6,7 +6,7 @@ After ORT's ``GraphPartitioner``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import CPU_DEVICE, ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
@@ -18,6 +18,7 @@ from ort_sdk.kernels import RegistryLookup
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
+from .control_flow import FIRST_CARRIED
 from .half_precision.insert_cast import insert_casts
 from .shape_arithmetic import is_shape_arithmetic
 
@@ -26,7 +27,7 @@ __all__ = ["partition"]
 
 MAX_INLINE_ROUNDS = 256
 
-SHAPE_ARITHMETIC = "has a kernel; the node computes a few numbers from shapes, which are on the host"
+SHAPE_ARITHMETIC = "has a kernel; the node computes a few numbers from others that are on the host, as shapes are"
 
 CYCLIC = "claimed it in a group that cannot be one node: a value leaves the group and comes back through another node"
 
@@ -189,22 +190,37 @@ class _Partitioner:
         host = next((binding for binding in self._providers if binding.device == CPU_DEVICE), None)
         if host is None or all(binding.device == CPU_DEVICE for binding in self._providers):
             return
+        on_cpu = {name for name, binding in bindings.items() if binding.device == CPU_DEVICE}
+        loops = [node for inner in graph.walk() for node in inner.nodes if node.op_type == "Loop" and "body" in node.subgraphs]
+        counted = {id(node.subgraphs["body"]) for node in loops if node.execution_provider in on_cpu}
         for inner in graph.walk():
-            lookup = host.lookup(inner, self._opset_imports)
-            on_host: set[str] = set()
-            for node in inner.nodes:
-                placed = self._kernels.get(id(node))
-                if placed is None or bindings[node.execution_provider].device == CPU_DEVICE:
-                    continue
-                kernel_def = placed.kernel_def
-                on_host.update(name for index, name in enumerate(node.outputs) if name and kernel_def.output_on_host(index))
-                if id(node) not in self._offered or not is_shape_arithmetic(inner, node, kernel_def, on_host):
-                    continue
-                found = lookup.lookup(node)
-                if found is not None:
-                    self._dropped[node.execution_provider, id(node)] = node, SHAPE_ARITHMETIC
-                    self._place(host, node, found)
-                    on_host.update(filter(None, node.outputs))
+            # A Loop on the host gives its body the number of the iteration and the condition there.
+            given = {argument.name for argument in inner.inputs[:FIRST_CARRIED]} if id(inner) in counted else set[str]()
+            self._keep_on_host(host, inner, given, on_cpu)
+
+    def _keep_on_host(self, host: ProviderBinding, graph: Graph, on_host: set[str], on_cpu: Collection[str]) -> None:
+        """The same for one graph.
+
+        Args:
+            host: moves nodes to it.
+            graph: main graph or body.
+            on_host: inputs that are on the host.
+            on_cpu: providers that compute there.
+        """
+        lookup = host.lookup(graph, self._opset_imports)
+        for node in graph.nodes:
+            placed = self._kernels.get(id(node))
+            if placed is None or node.execution_provider in on_cpu:
+                continue
+            kernel_def = placed.kernel_def
+            on_host.update(name for index, name in enumerate(node.outputs) if name and kernel_def.output_on_host(index))
+            if id(node) not in self._offered or not is_shape_arithmetic(graph, node, kernel_def, on_host):
+                continue
+            found = lookup.lookup(node)
+            if found is not None:
+                self._dropped[node.execution_provider, id(node)] = node, SHAPE_ARITHMETIC
+                self._place(host, node, found)
+                on_host.update(filter(None, node.outputs))
 
     def finish(self, graph: Graph) -> Assignment:
         """Freeze the result, or say why nodes are left."""
