@@ -5,10 +5,10 @@ from __future__ import annotations
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
-from .control_flow import FIRST_CARRIED
 from .graph_partitioner import partition
 from .half_precision.keep_float import keep_float
 from .memcpy import COPY_DOMAIN, ValueDevices, carried_devices, insert_copies
+from .reading_devices import FIRST_CARRIED
 
 __all__ = [
     "COPY_DOMAIN",

@@ -18,8 +18,8 @@ from ort_sdk.kernels import RegistryLookup
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
-from .control_flow import FIRST_CARRIED
 from .half_precision.insert_cast import insert_casts
+from .reading_devices import FIRST_CARRIED
 from .shape_arithmetic import is_shape_arithmetic
 
 __all__ = ["partition"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ort_sdk.api import CPU_DEVICE, KernelDef, OrtDevice
+from ort_sdk.api import CPU_DEVICE, OrtDevice
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment
-from .control_flow import FIRST_CARRIED, ControlFlowDevices
+from .reading_devices import FIRST_CARRIED, ReadingDevices
 
 __all__ = ["COPY_DOMAIN", "COPY_OPERATORS", "ValueDevices", "carried_devices", "insert_copies"]
 
@@ -78,15 +78,14 @@ def carried_devices(node: Node, devices: ValueDevices) -> dict[int, OrtDevice]:
 
 class _Inserter:
     def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
-        self._assignment = assignment
         self._provider_devices = provider_devices
-        self._control_flow = ControlFlowDevices(assignment, self._wanted)
+        self._reading = ReadingDevices(assignment, provider_devices)
 
     def graph(self, graph: Graph) -> ValueDevices:
         """Insert the copies of a main graph."""
         given_out = graph.output_names()
         fed = {
-            argument.name: CPU_DEVICE if argument.name in given_out else self._feed_device(graph, argument.name)
+            argument.name: CPU_DEVICE if argument.name in given_out else self._reading.feed_device(graph, argument.name)
             for argument in graph.inputs
         }
         return self._nodes(graph, fed).finished()
@@ -101,7 +100,7 @@ class _Inserter:
         copied = _Copied(graph, dict(devices))
         for node in graph.nodes:
             for index, name in enumerate(node.inputs):
-                target = self._input_device(node, index)
+                target = self._reading.input_device(node, index)
                 if copied.devices.get(name, target) != target:
                     node.inputs[index] = copied.on(name, target)
             outputs = self._bodies(node, copied) if node.subgraphs else {}
@@ -115,13 +114,13 @@ class _Inserter:
         Returns:
             Output of the node → the device where they leave it, if that is not the host.
         """
-        carried = self._control_flow.carried(node)
+        carried = self._reading.carried(node)
         inside = []
         for body in node.subgraphs.values():
             fed = {argument.name: CPU_DEVICE for argument in body.inputs}
             fed.update({body.inputs[FIRST_CARRIED + index].name: device for index, device in carried.items()})
             inside.append(self._nodes(body, {**_captured(node, body, outer.devices), **fed}))
-        left = dict(carried) or self._control_flow.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
+        left = dict(carried) or self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
         first = 1 if carried else 0
         for each in inside:
             for index, argument in enumerate(each.graph.outputs):
@@ -129,34 +128,8 @@ class _Inserter:
             outer.bodies[id(each.graph)] = each.finished()
         return left
 
-    def _kernel_def(self, node: Node) -> KernelDef | None:
-        found = self._assignment.kernel_for(node)
-        return None if found is None else found.kernel_def
-
-    def _input_device(self, node: Node, index: int) -> OrtDevice:
-        kernel_def = self._kernel_def(node)
-        if kernel_def is not None and kernel_def.input_on_host(index):
-            return CPU_DEVICE
-        carried = self._control_flow.carried(node) if node.subgraphs else {}
-        return carried.get(index - FIRST_CARRIED, self._provider_devices[node.execution_provider])
-
-    def _feed_device(self, graph: Graph, name: str) -> OrtDevice:
-        wanted = self._wanted(graph, name)
-        return wanted.pop() if len(wanted) == 1 else CPU_DEVICE
-
-    def _wanted(self, graph: Graph, name: str) -> set[OrtDevice]:
-        """Devices on which nodes of a graph, and of bodies in it, read a value."""
-        wanted: set[OrtDevice] = set()
-        for node in graph.consumers(name):
-            wanted |= {self._input_device(node, index) for index, read in enumerate(node.inputs) if read == name}
-            for body in node.subgraphs.values() if name in node.implicit_inputs else ():
-                if all(argument.name != name for argument in body.inputs):
-                    wanted |= self._wanted(body, name)
-                    wanted |= {CPU_DEVICE} if body.is_output(name) else set()
-        return wanted
-
     def _outputs(self, node: Node, devices: dict[str, OrtDevice], left: Mapping[int, OrtDevice]) -> None:
-        kernel_def = self._kernel_def(node)
+        kernel_def = self._reading.kernel_def(node)
         for index, name in enumerate(node.outputs):
             if name:
                 on_host = kernel_def is not None and kernel_def.output_on_host(index)

@@ -109,6 +109,25 @@ class TestBoastful(Suite):
     plugin = with_transfer(Boastful)
 
 
+class BindingWhatIsThere(NpuDataTransfer):
+    """Looks into the slots when it is bound, and not when it is called."""
+
+    def bind_copy(self, source, target):
+        read, written = source.array, target.array
+
+        def copy():
+            if isinstance(read, NpuArray):
+                written[...] = read.memory
+            elif written is not None:
+                written.memory[...] = read
+
+        return copy
+
+
+class TestBindingWhatIsThere(Suite):
+    plugin = with_transfer(BindingWhatIsThere)
+
+
 class Truncating(NpuDataTransfer):
     """Moves whole blocks of eight elements only."""
 
@@ -297,6 +316,18 @@ class TestSwallowing(Suite):
         @hookimpl
         def create_execution_provider(self, device, provider_options, session_options):
             return Swallowing(self.name, device, provider_options)
+
+
+class CopyingViews(ExecutionProvider):
+    def reshaped(self, array, shape):
+        return NpuArray(array.memory.copy().reshape(shape))
+
+
+class TestCopyingViews(Suite):
+    class plugin(ExampleProvider):
+        @hookimpl
+        def create_execution_provider(self, device, provider_options, session_options):
+            return CopyingViews(self.name, device, provider_options)
 
 
 class TestWithoutTransfer(Suite):

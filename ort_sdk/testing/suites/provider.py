@@ -1,4 +1,4 @@
-"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P10)."""
+"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from ort_sdk.api import PROVIDER_GROUP, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
+from ort_sdk.api import CPU_DEVICE, PROVIDER_GROUP, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.session.providers.opened import open_provider
 
@@ -105,6 +105,27 @@ class DiscoverySuite(ProviderSuite):
         assert done.returncode == 0, done.stderr
         imported = json.loads(done.stdout.splitlines()[-1])
         assert not imported, f"importing {entry_point.module} imports {imported}: import them where a hook first needs them"
+
+    def test_its_views_show_the_memory_of_their_arrays(self) -> None:
+        """P11."""
+        transfer, execution_provider = self.subject.data_transfer, self.subject.execution_provider
+        if transfer is None or type(execution_provider).reshaped is ExecutionProvider.reshaped:
+            pytest.skip(f"{self.subject.name} makes no views of arrays on a device")
+        element_type = min(self.stored_types)
+        wanted, later = sample((4, 6), element_type), sample((4, 6), element_type, seed=1)
+        array = self.to_device(wanted)
+        view = execution_provider.reshaped(array, (2, 12))
+        assert view is not None, "reshaped gave nothing for an array of the allocator"
+        assert execution_provider.describe(view) == (element_type, (2, 12))
+        again = execution_provider.reshaped(view, (3, 8))
+        if hasattr(transfer, "copy_into"):
+            with execution_provider.run_scope():
+                transfer.copy_into(later, CPU_DEVICE, array, self.device)
+            wanted = later
+        del array  # a view keeps the memory
+        assert self.to_host(view).tobytes() == wanted.tobytes()
+        if again is not None:
+            assert self.to_host(again).tobytes() == wanted.tobytes()
 
 
 def _entry_point(name: str) -> importlib.metadata.EntryPoint:

@@ -35,6 +35,7 @@ from .liveness import (
     is_large_fetch,
     is_small_view,
     is_view,
+    last_uses,
     may_be_view,
     wanted_outputs,
 )
@@ -56,7 +57,7 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
     layout = _chosen_layout(specialisation, providers)
     if not layout.candidates:
         return bound
-    assign_buffers(layout.outputs, layout.places, specialisation, arena, bound)
+    assign_buffers(layout.outputs, layout.places, layout.held, specialisation, arena, bound)
     layout.staging.stage(layout.feeds, bound)
     for position, launched in enumerate(specialisation.steps):
         if position not in layout.candidates:
@@ -83,6 +84,7 @@ class _Layout:
     candidates: dict[int, ProgramStep]
     outputs: list[BoundOutput]
     places: dict[int, Place]
+    held: dict[int, int]
     staging: FeedStaging
     feeds: dict[int, BindingProvider]
 
@@ -125,9 +127,10 @@ def _layout(
         for output in bound_outputs(position, launched, specialisation, providers)
     ]
     escaping = escaping_values(specialisation, {output.index for output in outputs}, providers)
-    places = choose_places(outputs, specialisation, escaping)
+    held = last_uses(specialisation, {output.index for output in outputs})
+    places = choose_places(outputs, specialisation, held, escaping)
     staging = FeedStaging(specialisation, providers, escaping)
-    return _Layout(candidates, outputs, places, staging, staging.choose(candidates))
+    return _Layout(candidates, outputs, places, held, staging, staging.choose(candidates))
 
 
 def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:

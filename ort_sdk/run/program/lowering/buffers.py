@@ -17,7 +17,7 @@ from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
-from .liveness import COPIED_BYTES, DEVICE_COPIED_BYTES, last_uses, wanted_outputs
+from .liveness import COPIED_BYTES, DEVICE_COPIED_BYTES, wanted_outputs
 from .owners import memory_of
 
 __all__ = [
@@ -144,16 +144,17 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
     return order if value.transpose(order).flags.c_contiguous else None
 
 
-def choose_places(outputs: Iterable[BoundOutput], specialisation: Specialisation, escaping: set[int]) -> dict[int, Place]:
+def choose_places(
+    outputs: Iterable[BoundOutput], specialisation: Specialisation, held: Mapping[int, int], escaping: set[int]
+) -> dict[int, Place]:
     """Where each output is.
 
     Args:
         outputs: of all bound steps.
         specialisation: the program's steps.
+        held: value → last step that may touch it.
         escaping: outputs that the user may get as they are.
     """
-    outputs = list(outputs)
-    held = last_uses(specialisation, {output.index for output in outputs})
     copies, device_copies = CopyBudget(), CopyBudget(DEVICE_COPIED_BYTES, DEVICE_COPIED_BYTES_IN_ALL)
     found = {}
     for output in outputs:
@@ -168,18 +169,23 @@ def choose_places(outputs: Iterable[BoundOutput], specialisation: Specialisation
 
 
 def assign_buffers(
-    outputs: list[BoundOutput], places: Mapping[int, Place], specialisation: Specialisation, arena: Arena, bound: BoundSteps
+    outputs: list[BoundOutput],
+    places: Mapping[int, Place],
+    held: Mapping[int, int],
+    specialisation: Specialisation,
+    arena: Arena,
+    bound: BoundSteps,
 ) -> None:
     """Give each output a buffer: in the arena by its lifetime, of a device's allocator, or new in each run for the user.
 
     Args:
         outputs: of all bound steps.
         places: output → where it is.
+        held: value → last step that may touch it.
         specialisation: the program's steps.
         arena: host memory shared by the session's programs.
         bound: gets the buffers.
     """
-    held = last_uses(specialisation, {output.index for output in outputs})
     on_host: list[BoundOutput] = []
     for output in outputs:
         place = places[output.index]
