@@ -100,3 +100,65 @@ def test_small_results_of_the_host_are_uploaded_by_joined_calls(strict):
     assert (counts.uploads, counts.downloads, counts.launches) == (2, 2, 2)
     is_joining = counts.joined_calls > 0
     assert (counts.joined_calls, counts.single_calls) == ((2, 0) if is_joining else (0, 6))
+
+
+def test_the_host_goes_on_while_a_device_has_not_read_yet(strict):
+    """What is uploaded lies in memory that other values of the host would get, and nothing waits for the device in between."""
+    chains = "".join(
+        f"e{i} = Neg (d{i})  h{i} = CumSum (e{i}, axis)  f{i} = Cast <to: int = 1> (h{i})  a{i} = Sin (f{i})\n" for i in range(4)
+    )
+    feeds = ", ".join(f"double[n, 4] d{i}" for i in range(4))
+    graph = f"g ({feeds}) => (float[n, 4] y) {{ {chains} b = Add (a0, a1)  c = Add (a2, a3)  y = Mul (b, c) }}"
+    session = session_of(graph)
+    for seed in range(5):
+        given = {f"d{i}": np.random.default_rng(4 * seed + i).standard_normal((50, 4)) for i in range(4)}
+        waves = [np.sin((-given[f"d{i}"]).cumsum(axis=0).astype(np.float32)) for i in range(4)]
+        (found,) = session.run(None, given)
+        np.testing.assert_allclose(found, (waves[0] + waves[1]) * (waves[2] + waves[3]), atol=1e-5)
+
+
+def test_iterations_of_a_loop_that_never_wait_for_the_device(strict):
+    graph = """g (int64 trips, float[n, 4] x) => (float[n, 4] y) {
+        yes = Constant <value = bool {1}> ()
+        y = Loop (trips, yes, x) <body = b (int64 i, bool going, float[n, 4] state) => (bool going, float[n, 4] next) {
+            wide = Cast <to: int = 11> (i)
+            half = Sin (wide)
+            bias = Cast <to: int = 1> (half)
+            sum = Add (state, bias)
+            next = Mul (sum, x)
+        }>
+    }"""
+    session = session_of(graph)
+    for seed in range(5):
+        x = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
+        expected = x
+        for iteration in range(6):
+            expected = (expected + np.float32(np.sin(float(iteration)))) * x
+        (found,) = session.run(None, {"trips": np.array(6), "x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_what_leaves_a_program_on_the_device_is_the_users(strict):
+    graph = """g (float[n] x, float[m] z) => (float[n] y, float[k] w) {
+        y = Neg (x)
+        found = NonZero (z)
+        real = Cast <to: int = 1> (found)
+        a = Sin (real)
+        b = Cos (a)
+        c = ReduceSum <keepdims = 0> (b)
+        w = Mul (c, y)
+    }"""
+    session, kept = session_of(graph), []
+    for run in range(10):
+        x, z = np.full(3, run, np.float32), (np.arange(5) < 1 + run % 3).astype(np.float32)
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x, "strict", 0))
+        binding.bind_ortvalue_input("z", ort.OrtValue.ortvalue_from_numpy(z, "strict", 0))
+        binding.bind_output("y", "strict")
+        binding.bind_output("w", "strict")
+        session.run_with_iobinding(binding)
+        factor = np.cos(np.sin(np.arange(1 + run % 3, dtype=np.float32))).sum()
+        kept.append((binding.get_outputs(), (-x, -x * factor)))
+    for found, expected in kept:
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=1e-5)
