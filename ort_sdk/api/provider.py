@@ -77,6 +77,18 @@ class ExecutionProvider:
         """
         return None
 
+    def outer_range(self, array: Array, start: int, stop: int) -> Array | None:
+        """Some rows of an array of the device in the same memory, made without a kernel; None if there can be none.
+
+        As ``reshaped``, for a Split of the outermost axis.
+
+        Args:
+            array: one of the provider's allocator, or a view of one.
+            start: first position along axis 0.
+            stop: the one after the last.
+        """
+        return None
+
     def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
         """The kernel of a step that no node of the model has, made where control flow is expanded; None if there is none.
 

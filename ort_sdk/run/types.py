@@ -42,6 +42,11 @@ class BindingProvider:
         """Whether arrays of a device get other shapes without a kernel."""
         return not self.device.is_cpu and type(self.execution_provider).reshaped is not ExecutionProvider.reshaped
 
+    @property
+    def makes_ranges(self) -> bool:
+        """Whether rows of arrays of a device are arrays without a kernel."""
+        return not self.device.is_cpu and type(self.execution_provider).outer_range is not ExecutionProvider.outer_range
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramRow:

@@ -32,7 +32,7 @@ class DeviceCounts:
     waits: int = 0
     """Times that the host waited for the device, that at the end of a run's scope among them."""
     views: int = 0
-    """Arrays that were given another shape without a kernel."""
+    """Arrays that were made of others without a kernel."""
 
     def reset(self) -> None:
         """Count from zero."""

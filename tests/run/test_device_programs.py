@@ -8,7 +8,7 @@ import pytest
 import ort_sdk as ort
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.null_provider import NULL_PROVIDER, NullProvider
-from ort_sdk.testing.strict.provider import STRICT_PROVIDER, BindableStrictKernel, StrictProvider
+from ort_sdk.testing.strict.provider import STRICT_PROVIDER, BindableStrictKernel, StrictExecutionProvider, StrictProvider
 
 RUNS = 5
 STEP_BY_STEP = "session.disable_programs"
@@ -141,6 +141,20 @@ def test_views_of_buffers_take_no_call(strict, unoptimized):
     assert counts.views == 0  # made once, with the program
 
 
+@pytest.mark.parametrize(("axis", "launches"), [(0, 4), (-2, 4), (1, 5)])
+def test_parts_along_the_outermost_axis_are_views(strict, axis, launches):
+    graph = f"""g (float[4, 6] x) => (float[n, m] y, float[n, m] z) {{
+        a = Exp (x)
+        b, c = Split <axis: int = {axis}, num_outputs: int = 2> (a)
+        d = Neg (b)
+        e = Sin (c)
+        y = Add (d, e)
+        z = Identity (c)
+    }}"""
+    counts = replayed(strict, model_bytes(graph), normal(4, 6))
+    assert (counts.joined_calls, counts.single_calls, counts.launches) == (1, 0, launches)
+
+
 def test_views_of_the_null_provider_whose_kernels_would_copy(null, unoptimized):
     session = session_of(model_bytes(VIEWS, **VIEW_CONSTANTS), NULL_PROVIDER)
     for _ in range(RUNS):
@@ -150,7 +164,7 @@ def test_views_of_the_null_provider_whose_kernels_would_copy(null, unoptimized):
 
 
 def test_a_provider_that_makes_no_views_runs_their_kernels(strict, unoptimized, monkeypatch):
-    monkeypatch.setattr(type(next(iter(strict.devices.values()))), "reshaped", lambda *_: None)
+    monkeypatch.setattr(StrictExecutionProvider, "reshaped", lambda *_: None)
     counts = replayed(strict, model_bytes(VIEWS, **VIEW_CONSTANTS), normal(2, 3, 4))
     assert counts.launches == 10
 

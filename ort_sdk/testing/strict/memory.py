@@ -61,22 +61,22 @@ class _Cell:
 
 
 class _ViewCell(_Cell):
-    """The memory of another array, read in another shape.
+    """The memory of another array, read in another way.
 
     Args:
         array: keeps the memory.
-        shape: of as many elements.
+        view: makes the view.
     """
 
-    __slots__ = ("_array", "_shape")
+    __slots__ = ("_array", "_view")
 
-    def __init__(self, array: StrictArray, shape: tuple[int, ...]) -> None:
-        self._array, self._shape = array, shape
+    def __init__(self, array: StrictArray, view: Callable[[HostArray], HostArray]) -> None:
+        self._array, self._view = array, view
 
     @property
     def storage(self) -> HostArray | None:  # type: ignore[override]
         storage = self._array.cell.storage
-        return None if storage is None else storage.reshape(self._shape)
+        return None if storage is None else self._view(storage)
 
     @property
     def is_released(self) -> bool:  # type: ignore[override]
@@ -137,11 +137,11 @@ class StrictDevice:
         work = self.queue.submit(lambda: compute(cells), label)
         return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
 
-    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
-        """A view of an array with another shape, which is only read."""
-        self.cell_of(array, "reshape")
+    def viewed(self, array: Any, view: Callable[[HostArray], HostArray]) -> StrictArray:
+        """A view of an array, which is only read."""
+        self.cell_of(array, "view")
         self.counts.views += 1
-        return StrictArray(self, _ViewCell(array, tuple(shape)), array.work)
+        return StrictArray(self, _ViewCell(array, view), array.work)
 
     def require_type(self, element_type: TensorElementType) -> None:
         """Refuse an element type that the device does not store."""

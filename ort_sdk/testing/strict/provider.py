@@ -64,7 +64,11 @@ class StrictExecutionProvider(ExecutionProvider):
 
     def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
         """A view of the array's memory, which is only read."""
-        return self.strict_device.reshaped(array, shape)
+        return self.strict_device.viewed(array, lambda memory: memory.reshape(tuple(shape)))
+
+    def outer_range(self, array: Any, start: int, stop: int) -> StrictArray:
+        """Rows of the array's memory, which are only read."""
+        return self.strict_device.viewed(array, lambda memory: memory[start:stop])
 
 
 class JoiningStrictExecutionProvider(StrictExecutionProvider):

@@ -118,6 +118,7 @@ class DiscoverySuite(ProviderSuite):
         assert view is not None, "reshaped gave nothing for an array of the allocator"
         assert execution_provider.describe(view) == (element_type, (2, 12))
         again = execution_provider.reshaped(view, (3, 8))
+        rows = execution_provider.outer_range(array, 1, 3)
         if hasattr(transfer, "copy_into"):
             with execution_provider.run_scope():
                 transfer.copy_into(later, CPU_DEVICE, array, self.device)
@@ -126,6 +127,9 @@ class DiscoverySuite(ProviderSuite):
         assert self.to_host(view).tobytes() == wanted.tobytes()
         if again is not None:
             assert self.to_host(again).tobytes() == wanted.tobytes()
+        if rows is not None:
+            assert execution_provider.describe(rows) == (element_type, (2, 6))
+            assert self.to_host(rows).tobytes() == wanted[1:3].tobytes()
 
 
 def _entry_point(name: str) -> importlib.metadata.EntryPoint:

@@ -29,6 +29,7 @@ from .buffers import (
     fetch_copier,
     fix_buffer,
 )
+from .device_views import made_views
 from .liveness import (
     escaping_values,
     is_device_view,
@@ -176,20 +177,16 @@ def _keep_view(
 def _keep_device_view(
     position: int, launched: ProgramStep, specialisation: Specialisation, provider: BindingProvider, bound: BoundSteps
 ) -> None:
-    """The same for a buffer on a device, whose provider makes the view."""
-    source, (target,) = launched.inputs[0], launched.outputs
-    execution_provider = provider.execution_provider
-    element_type, shape = described(execution_provider, specialisation.values[target])
-    try:
-        view = execution_provider.reshaped(bound.buffers[source], shape)
-    except Exception as error:  # noqa: BLE001 - a provider may raise anything
-        raise_foreign(error, f"raised in reshaped of {execution_provider.name}, to {list(shape)}")
-    if view is None:
+    """The same for a buffer on a device, whose provider makes the views."""
+    views = made_views(launched, specialisation, provider, bound.buffers[launched.inputs[0]])
+    if views is None:
         return
-    fix_buffer(target, view, element_type, bound)
+    for target, view in zip(launched.outputs, views, strict=True):
+        element_type, shape = described(provider.execution_provider, specialisation.values[target])
+        fix_buffer(target, view, element_type, bound)
+        if target in specialisation.fetches:
+            bound.device_fetches[target] = fetch_copier(provider, shape, element_type)
     bound.views.add(position)
-    if target in specialisation.fetches:
-        bound.device_fetches[target] = fetch_copier(provider, shape, element_type)
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:

@@ -18,7 +18,7 @@ from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 
 from .buffers import BoundSteps
-from .liveness import RESHAPING
+from .device_views import RESHAPING
 
 __all__ = ["GeneratedCode", "ProgramCode", "generate_code"]
 

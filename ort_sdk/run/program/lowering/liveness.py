@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import ABSENT
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
+from .device_views import are_views, described_bytes, hands_on
 from .owners import is_copy, is_upload
 
 __all__ = [
     "COPIED_BYTES",
     "DEVICE_COPIED_BYTES",
-    "RESHAPING",
-    "described_bytes",
     "escaping_values",
     "is_device_view",
     "is_large_fetch",
@@ -37,8 +34,6 @@ COPIED_BYTES = (1 << 17) - (1 << 12)
 that stay can be joined with others. Larger ones get memory from the system page by page."""
 DEVICE_COPIED_BYTES = 1 << 20
 """The same of values of the user on a device: copies within its memory take some microseconds."""
-RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-"""ONNX's operators that only reshape their first input."""
 
 
 def is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
@@ -70,32 +65,18 @@ def is_small_view(launched: ProgramStep, specialisation: Specialisation, provide
 
 
 def is_device_view(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
-    """Whether a step only gives a value of a device another shape, which its provider does without a kernel.
+    """Whether a step only gives a value of a device another shape, or its rows, which its provider does without a kernel.
 
     Not what leaves the program on the device, but for small values that the user gets as copies.
     """
     provider = providers.get(launched.step.provider)
-    if provider is None or not provider.makes_views or not _reshapes(launched) or not launched.outputs_known:
+    if provider is None or not are_views(launched, specialisation, provider):
         return False
-    target, *more = launched.outputs
-    arrays = [specialisation.values[index] for index in (launched.inputs[0], target)]
-    if more or any(isinstance(array, np.ndarray) or not hasattr(array, "shape") for array in arrays):
+    if not set(launched.outputs).isdisjoint(_values_at_guards(specialisation)):
         return False
-    if target in _values_at_guards(specialisation):
-        return False
-    is_small = described_bytes(provider, arrays[1]) <= DEVICE_COPIED_BYTES
-    return target not in specialisation.fetches or (provider.copies_user_values and is_small)
-
-
-def described_bytes(provider: BindingProvider, value: Any) -> int:
-    """Bytes of an array of a provider."""
-    element_type, shape = described(provider.execution_provider, value)
-    return math.prod(shape) * element_type.numpy_dtype.itemsize
-
-
-def _reshapes(launched: ProgramStep) -> bool:
-    """Whether a step hands on its first input, perhaps in another shape."""
-    return launched.step.domain == "" and (launched.step.op_type in RESHAPING or launched.step.op_type == "Identity")
+    fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
+    are_small = all(described_bytes(provider, value) <= DEVICE_COPIED_BYTES for value in fetched)
+    return not fetched or (provider.copies_user_values and are_small)
 
 
 def is_large_fetch(launched: ProgramStep, specialisation: Specialisation) -> bool:
@@ -171,8 +152,9 @@ def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tu
     declared, values = launched.step.aliases, specialisation.values
     if is_copy(launched):
         return []
-    if declared is not None and _reshapes(launched) and not isinstance(values[launched.inputs[0]], np.ndarray):
-        declared = (*declared, (0, 0))  # the host may make a view, whatever the kernel does
+    if declared is not None and hands_on(launched) and not isinstance(values[launched.inputs[0]], np.ndarray):
+        # The host may make views, whatever the kernel does.
+        declared = (*declared, *((0, own) for own in range(len(launched.outputs))))
     return [
         (source, target)
         for (number, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))

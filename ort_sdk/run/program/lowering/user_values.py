@@ -20,7 +20,8 @@ from .buffers import (
     fix_buffer,
     is_moving_value,
 )
-from .liveness import DEVICE_COPIED_BYTES, described_bytes
+from .device_views import described_bytes
+from .liveness import DEVICE_COPIED_BYTES
 from .owners import host_provider, is_upload, owner_of
 
 __all__ = ["FeedStaging"]
