@@ -90,8 +90,8 @@ class SupportsBindCopy(Protocol):
         """A call without arguments that copies what ``source`` holds then into what ``target`` holds then.
 
         One slot is the host's, for NumPy arrays, the other one is of the device; which is which shows in their arrays. Both have
-        the same shape and element type, in all calls. A slot that is not fixed may be empty now. A source on the host may have
-        any strides, a target is row-major.
+        the same shape and element type, in all calls. A slot that is not fixed may be empty now; one that is keeps its memory,
+        which may be pinned for as long as the call exists. A source on the host may have any strides, a target is row-major.
 
         A call that copies to the host returns when the contents are there; one made of several calls may wait once, at its end.
         A call that copies to the device may read its source later, in order with the kernels queued: the host leaves those

@@ -6,9 +6,11 @@ import onnx.parser
 import pytest
 
 import ort_sdk as ort
+from ort_sdk.api import EPFail, OrtSdkError
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.testing.null_provider import NULL_PROVIDER, NullProvider
 from ort_sdk.testing.strict.provider import STRICT_PROVIDER, BindableStrictKernel, StrictExecutionProvider, StrictProvider
+from ort_sdk.testing.strict.transfer import StrictDataTransfer
 
 RUNS = 5
 STEP_BY_STEP = "session.disable_programs"
@@ -195,8 +197,6 @@ def test_a_provider_that_joins_nothing_gives_the_same():
 
 
 def test_a_transfer_that_binds_nothing_copies_as_before(strict, monkeypatch):
-    from ort_sdk.testing.strict.transfer import StrictDataTransfer
-
     monkeypatch.delattr(StrictDataTransfer, "bind_copy")
     counts = replayed(strict, model_bytes(TWO_KERNELS), normal(3, 4))
     assert (counts.joined_calls, counts.launches, counts.uploads, counts.downloads) == (1, 2, 1, 1)
@@ -302,3 +302,65 @@ def test_slots_know_their_element_types(strict, monkeypatch):
     assert seen
     assert {element_type.name for _, element_type in seen} == {"INT32"}
     assert any(is_empty for is_empty, _ in seen)
+
+
+def test_feeds_that_are_on_the_device_already_stay_there(strict):
+    session = session_of(model_bytes(TWO_KERNELS))
+    x = np.ones((3, 4), np.float32)
+    for _ in range(RUNS):
+        value = ort.OrtValue.ortvalue_from_numpy(x, "strict", 0)
+        counts_of(strict).reset()
+        (found,) = session.run(None, {"x": value})
+        np.testing.assert_allclose(found, -np.exp(x), rtol=1e-6)
+    assert (counts_of(strict).uploads, counts_of(strict).downloads) == (0, 1)
+
+
+def test_inputs_with_defaults_may_be_fed_or_not(strict):
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, float[3] w) => (float[3] y) { a = Mul (x, w)  y = Exp (a) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(3, 2, np.float32), "w"))
+    session, x = session_of(model.SerializeToString()), np.array([0, 0.5, 1], np.float32)
+    for run in range(2 * RUNS):
+        fed = {} if run % 2 else {"w": np.full(3, run, np.float32)}
+        (found,) = session.run(None, {"x": x, **fed})
+        np.testing.assert_allclose(found, np.exp(x * (2 if run % 2 else run)), rtol=1e-6)
+
+
+def test_a_transfer_must_give_a_call(strict, monkeypatch):
+    monkeypatch.setattr(StrictDataTransfer, "bind_copy", lambda *_: 7)
+    session, feeds = session_of(model_bytes(TWO_KERNELS)), {"x": np.ones((3, 4), np.float32)}
+    session.run(None, feeds)
+    with pytest.raises(EPFail, match=r"StrictDataTransfer of StrictExecutionProvider: bind_copy must give a call.* 7"):
+        session.run(None, feeds)
+
+
+def test_whose_bind_copy_failed_is_said(strict, monkeypatch):
+    def bind_copy(self, source, target):
+        raise OverflowError("too many copies")
+
+    monkeypatch.setattr(StrictDataTransfer, "bind_copy", bind_copy)
+    session, feeds = session_of(model_bytes(TWO_KERNELS)), {"x": np.ones((3, 4), np.float32)}
+    session.run(None, feeds)
+    with pytest.raises(OrtSdkError, match="too many copies"):
+        session.run(None, feeds)
+
+
+def test_whose_views_failed_is_said(strict, unoptimized, monkeypatch):
+    def reshaped(self, array, shape):
+        raise OverflowError("no views today")
+
+    monkeypatch.setattr(StrictExecutionProvider, "reshaped", reshaped)
+    session, feeds = session_of(model_bytes(VIEWS, **VIEW_CONSTANTS)), {"x": np.ones((2, 3, 4), np.float32)}
+    session.run(None, feeds)
+    with pytest.raises(OrtSdkError, match="no views today"):
+        session.run(None, feeds)
+
+
+def test_a_copy_that_fails_late_is_reported(strict, monkeypatch):
+    session, feeds = session_of(model_bytes(TWO_KERNELS)), {"x": np.ones((3, 4), np.float32)}
+    for _ in range(3):
+        session.run(None, feeds)
+    monkeypatch.setattr(StrictDataTransfer, "_write", lambda *_: (_ for _ in ()).throw(OverflowError("the link is down")))
+    with pytest.raises(OrtSdkError, match=r"MemcpyFromHost.*the link is down"):
+        session.run(None, feeds)
