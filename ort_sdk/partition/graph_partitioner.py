@@ -94,6 +94,9 @@ class _Partitioner:
         self._offered: set[int] = set()
         """``id`` of the nodes that went to a provider because it has a kernel, without a claim of its own."""
         self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
+        for node, placement in () if previous is None else zip(previous.nodes, previous.placements, strict=True):
+            moved = [name for name, reasons in placement.rejections.items() if reasons == (SHAPE_ARITHMETIC,)]
+            self._dropped.update({(name, id(node)): (node, SHAPE_ARITHMETIC) for name in moved})
 
     def keep(self, graph: Graph) -> None:
         """Match nodes that passes have placed; those without a kernel there are offered to every provider again."""
@@ -208,8 +211,11 @@ class _Partitioner:
             on_cpu: providers that compute there.
         """
         lookup = host.lookup(graph, self._opset_imports)
+        moved = {node for _, (node, reason) in self._dropped.items() if reason == SHAPE_ARITHMETIC}
         for node in graph.nodes:
             placed = self._kernels.get(id(node))
+            if node in moved:
+                on_host.update(filter(None, node.outputs))
             if placed is None or node.execution_provider in on_cpu:
                 continue
             kernel_def = placed.kernel_def

@@ -81,6 +81,29 @@ def test_a_placement_says_why_it_is_on_the_host(strict):
     assert "a few numbers" in " ".join(placement.rejections[STRICT_PROVIDER])
 
 
+def test_it_stays_there_when_passes_have_changed_the_graph(strict):
+    """The fused Gelu is placed in a second round."""
+    graph = """g (float[b, 6] x) => (float[h, 6] y, int64[2] d) {
+        p = Div (x, root)
+        q = Erf (p)
+        r = Add (q, unit)
+        s = Mul (x, r)
+        t = Mul (s, half)
+        sizes = Shape (t)
+        d = Mul (sizes, two)
+        rows = Gather (d, axis)
+        y = Slice (t, axis, rows)
+    }"""
+    constants = {"root": 2**0.5, "unit": 1, "half": 0.5}
+    model = model_bytes(graph, **SIZES, **{name: np.float32(value).reshape(()) for name, value in constants.items()})
+    placements = {each.op_type: each for each in session_of(model).placements()}
+    assert placements["Gelu"].provider == STRICT_PROVIDER
+    for name in ("Mul", "Gather"):
+        assert placements[name].provider == "CPUExecutionProvider"
+        assert "a few numbers" in " ".join(placements[name].rejections[STRICT_PROVIDER])
+    assert assert_agree(strict, model, [{"x": normal(seed, 3, 6)} for seed in range(4)]) == [(1, 1), (1, 1)]
+
+
 @pytest.mark.parametrize(
     "body",
     [
