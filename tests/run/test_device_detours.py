@@ -17,9 +17,14 @@ from ort_sdk.testing.strict.provider import STRICT_PROVIDER, STRICT_TYPES, Stric
 def strict(request):
     """Devices without float64, which only the host computes in."""
     provider = StrictProvider(STRICT_TYPES - {TensorElementType.DOUBLE}, joins_calls=request.param)
+    provider.is_joining = request.param
     plugin_manager().register(provider, name="strict")
     yield provider
     plugin_manager().unregister("strict")
+
+
+def counts_of(strict):
+    return next(iter(strict.devices.values())).counts
 
 
 def detour(source, target):
@@ -93,13 +98,12 @@ def test_detours_in_every_iteration_of_a_loop(strict, rows):
 def test_small_results_of_the_host_are_uploaded_by_joined_calls(strict):
     graph = f"g (float[3, 4] v0) => (float[3, 4] v1) {{ {detour('v0', 'v1')} }}"
     session = session_of(graph)
-    counts = next(iter(strict.devices.values())).counts
+    counts = counts_of(strict)
     for seed in range(4):
         counts.reset()
         session.run(None, {"v0": np.full((3, 4), seed, np.float32)})
     assert (counts.uploads, counts.downloads, counts.launches) == (2, 2, 2)
-    is_joining = counts.joined_calls > 0
-    assert (counts.joined_calls, counts.single_calls) == ((2, 0) if is_joining else (0, 6))
+    assert (counts.joined_calls, counts.single_calls) == ((2, 0) if strict.is_joining else (0, 6))
 
 
 def test_the_host_goes_on_while_a_device_has_not_read_yet(strict):
@@ -109,12 +113,15 @@ def test_the_host_goes_on_while_a_device_has_not_read_yet(strict):
     )
     feeds = ", ".join(f"double[n, 4] d{i}" for i in range(4))
     graph = f"g ({feeds}) => (float[n, 4] y) {{ {chains} b = Add (a0, a1)  c = Add (a2, a3)  y = Mul (b, c) }}"
-    session = session_of(graph)
+    session, counts = session_of(graph), counts_of(strict)
     for seed in range(5):
         given = {f"d{i}": np.random.default_rng(4 * seed + i).standard_normal((50, 4)) for i in range(4)}
         waves = [np.sin((-given[f"d{i}"]).cumsum(axis=0).astype(np.float32)) for i in range(4)]
+        counts.reset()
         (found,) = session.run(None, given)
         np.testing.assert_allclose(found, (waves[0] + waves[1]) * (waves[2] + waves[3]), atol=1e-5)
+    # The host goes ahead: nothing of it is between the calls of the device.
+    assert (counts.joined_calls, counts.single_calls) == ((1, 0) if strict.is_joining else (0, 4 + 7 + 1))
 
 
 def test_iterations_of_a_loop_that_never_wait_for_the_device(strict):
@@ -128,14 +135,16 @@ def test_iterations_of_a_loop_that_never_wait_for_the_device(strict):
             next = Mul (sum, x)
         }>
     }"""
-    session = session_of(graph)
+    session, counts = session_of(graph), counts_of(strict)
     for seed in range(5):
         x = np.random.default_rng(seed).random((3, 4)).astype(np.float32)
         expected = x
         for iteration in range(6):
             expected = (expected + np.float32(np.sin(float(iteration)))) * x
+        counts.reset()
         (found,) = session.run(None, {"trips": np.array(6), "x": x})
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert counts.joined_calls == (6 if strict.is_joining else 0)
 
 
 def test_what_leaves_a_program_on_the_device_is_the_users(strict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
@@ -309,6 +310,7 @@ class ProgramCache:
     ) -> list[Array] | tuple[_Entry, Exited]:
         """Results of a run that was traced, or its program and the side exit it took; the program is kept if it pays."""
         from .lowering.binding import bind_steps
+        from .lowering.scheduling import with_host_steps_ahead
         from .program import Program
 
         results, specialisation = self._traced(signature, feeds, control)
@@ -317,6 +319,7 @@ class ProgramCache:
             self._refuse(signature)
             return results
         fused = self._fused(specialisation, may_compile=may_compile)
+        fused = replace(fused, specialisation=with_host_steps_ahead(fused.specialisation, self._providers))
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         entry = _Entry(program, specialisation.kept_bytes, is_final=fused.is_complete)

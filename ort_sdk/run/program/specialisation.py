@@ -10,7 +10,13 @@ from ort_sdk.plan import ExecutionPlan, Step
 
 from .guards import Guard
 
-__all__ = ["ProgramStep", "Specialisation"]
+__all__ = ["ProgramStep", "Specialisation", "is_declared"]
+
+
+def is_declared(step: Step) -> bool:
+    """Whether a step is free of side effects: a kernel that declares nothing runs even if its outputs are not read."""
+    kernel = step.kernel
+    return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 
 @dataclass(slots=True)
