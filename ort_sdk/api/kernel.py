@@ -241,6 +241,8 @@ class Slot(Protocol):
     is_fixed: bool
     is_constant: bool
     """Whether its contents never change, either."""
+    element_type: TensorElementType | None
+    """Of the value, the same in all calls; None if it is not known, or the slot is for no tensor."""
 
     @property
     def shape(self) -> tuple[int, ...] | None:

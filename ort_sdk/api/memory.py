@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
-from .kernel import Array
+from .kernel import Array, Slot
 
 __all__ = [
     "LENT_MEMORY",
@@ -17,6 +17,7 @@ __all__ = [
     "DataTransfer",
     "Event",
     "HostArray",
+    "SupportsBindCopy",
     "SupportsCopyAll",
     "SupportsReadInto",
     "SupportsResults",
@@ -86,7 +87,11 @@ class DataTransfer(Protocol):
 
 
 class SupportsReadInto(Protocol):
-    """Data transfers that can also fill an array the caller owns (IOBinding with preallocated outputs)."""
+    """Data transfers that can also fill an array the caller owns (IOBinding with preallocated outputs).
+
+    Where ``can_copy`` allows a device as source and target, and the provider joins calls, the host uses it to copy small values
+    of the user on the device to arrays that stay the same from run to run, and from them.
+    """
 
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
         """Fill ``destination`` (on ``target``, same shape and type) with ``array`` (on ``source``)."""
@@ -104,6 +109,29 @@ class SupportsCopyAll(Protocol):
             arrays: on ``source``.
             source: the provider's device.
             destinations: for each, the host array to fill, of the same shape and type; None for a new one, as of ``copy``.
+        """
+
+
+class SupportsBindCopy(Protocol):
+    """Data transfers whose copies between the host and the device can be bound, as kernels are.
+
+    Such a copy is a call of the device's provider, which gets it in ``join_calls`` together with those of its kernels.
+    """
+
+    def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
+        """A call without arguments that copies what ``source`` holds then into what ``target`` holds then.
+
+        One slot is the host's, for NumPy arrays, the other one is of the device; which is which shows in their arrays. Both have
+        the same shape and element type, in all calls. A slot that is not fixed may be empty now; one that is keeps its memory,
+        which may be pinned for as long as the call exists. A source on the host may have any strides, a target is row-major.
+
+        A call that copies to the host returns when the contents are there; one made of several calls may wait once, at its end.
+        A call that copies to the device may read its source later, in order with the kernels queued: the host leaves those
+        contents as they are until the run's work is done (see ``reads_late`` of ``DataTransfer.copy``).
+
+        Args:
+            source: read by the call.
+            target: written by the call, which always finds an array there.
         """
 
 

@@ -158,6 +158,30 @@ class ExecutionProvider:
         """
         return [(1, call) for call in calls]
 
+    def reshaped(self, array: Array, shape: Sequence[int]) -> Array | None:
+        """An array of the device with another shape in the same memory, made without a kernel; None if there can be none.
+
+        What it is asked for takes no call in a program: Reshape, Squeeze, Unsqueeze, Flatten and Identity of a value in a buffer
+        that stays. The view is only read. It keeps the memory alive.
+
+        Args:
+            array: one of the provider's allocator, or a view of one.
+            shape: of as many elements.
+        """
+        return None
+
+    def outer_range(self, array: Array, start: int, stop: int) -> Array | None:
+        """Some rows of an array of the device in the same memory, made without a kernel; None if there can be none.
+
+        As ``reshaped``, for a Split of the outermost axis.
+
+        Args:
+            array: one of the provider's allocator, or a view of one.
+            start: first position along axis 0.
+            stop: the one after the last.
+        """
+        return None
+
     def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
         """The kernel of a step that no node of the model has, made where control flow is expanded; None if there is none.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, EPFail, Fail, HostArray, OrtDevice
+from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, EPFail, Fail, HostArray, OrtDevice, Slot
 from ort_sdk.api.foreign_errors import raise_foreign
 
 __all__ = ["DataTransferManager"]
@@ -98,6 +98,29 @@ class DataTransferManager:
                 raise_foreign(error, f"raised in copy_into of {label}, from {source} to {target}")
 
         return fill
+
+    def can_copy_into(self, source: OrtDevice, target: OrtDevice) -> bool:
+        """Whether ``copy_into`` works between two devices."""
+        return hasattr(self._find(source, target), "copy_into")
+
+    def can_bind(self, source: OrtDevice, target: OrtDevice) -> bool:
+        """Whether ``bind_copy`` works between two devices."""
+        return hasattr(self._find(source, target), "bind_copy")
+
+    def bind_copy(self, source: Slot, source_device: OrtDevice, target: Slot, target_device: OrtDevice) -> Callable[[], None]:
+        """A call that copies what one slot holds into what another one holds; see ``SupportsBindCopy``.
+
+        Raises:
+            EPFail: the transfer gave nothing that can be called.
+        """
+        transfer: Any = self._find(source_device, target_device)
+        try:
+            call: Callable[[], None] = transfer.bind_copy(source, target)
+        except Exception as error:  # noqa: BLE001 - a transfer may raise anything
+            raise_foreign(error, f"raised in bind_copy of {self._label(transfer)}, from {source_device} to {target_device}")
+        if not callable(call):
+            raise EPFail(f"{self._label(transfer)}: bind_copy must give a call without arguments, gave {call!r:.200}")
+        return call
 
     def can_stream(self, target: OrtDevice) -> bool:
         """Whether ``stream_into`` reaches a device."""

@@ -110,6 +110,25 @@ class TestBoastful(Suite):
     plugin = with_transfer(Boastful)
 
 
+class BindingWhatIsThere(NpuDataTransfer):
+    """Looks into the slots when it is bound, and not when it is called."""
+
+    def bind_copy(self, source, target):
+        read, written = source.array, target.array
+
+        def copy():
+            if isinstance(read, NpuArray):
+                written[...] = read.memory
+            elif written is not None:
+                written.memory[...] = read
+
+        return copy
+
+
+class TestBindingWhatIsThere(Suite):
+    plugin = with_transfer(BindingWhatIsThere)
+
+
 class Truncating(NpuDataTransfer):
     """Moves whole blocks of eight elements only."""
 
@@ -364,6 +383,15 @@ class LeavingMemory(NpuDataTransfer):
 
 class TestLeavingMemory(Suite):
     plugin = with_transfer(LeavingMemory)
+
+
+class CopyingViews(ExecutionProvider):
+    def reshaped(self, array, shape):
+        return NpuArray(array.memory.copy().reshape(shape))
+
+
+class TestCopyingViews(Suite):
+    plugin = with_execution_provider(CopyingViews)
 
 
 class TestWithoutTransfer(Suite):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, OutOfMemory
+from ort_sdk.api import CPU_DEVICE, LENT_MEMORY, HostArray, InvalidArgument, OrtDevice, OutOfMemory
+from ort_sdk.memory import DataTransferManager
+from ort_sdk.plan import Fetch
 
-__all__ = ["HELD_ONCE", "FetchSelection", "hand_out"]
+__all__ = ["HELD_ONCE", "FetchSelection", "bring_to_host", "hand_out"]
 
 _C_CONTIGUOUS = 0x0001
 _OWNS_DATA = 0x0004
@@ -48,6 +50,27 @@ class FetchSelection:
             if name not in self._index:
                 raise InvalidArgument(f"Invalid output name:{name}; the model's outputs are {self.names}")
         return [self._index[name] for name in names]
+
+
+def bring_to_host(
+    results: list[Any], fetches: Sequence[Fetch], wanted: Iterable[int] | None, transfers: DataTransferManager
+) -> None:
+    """Copy results that are on devices to the host, in place, with one wait for those of one device.
+
+    Args:
+        results: one value per fetch, where the plan leaves it.
+        fetches: the plan's.
+        wanted: positions of those to be copied; None for all.
+        transfers: of the session.
+    """
+    on_devices: dict[OrtDevice, list[int]] = {}
+    for position in dict.fromkeys(range(len(fetches)) if wanted is None else wanted):
+        if fetches[position].device != CPU_DEVICE:
+            on_devices.setdefault(fetches[position].device, []).append(position)
+    for device, positions in on_devices.items():
+        copied = transfers.copy_all([results[position] for position in positions], device, [None] * len(positions))
+        for position, value in zip(positions, copied, strict=True):
+            results[position] = value
 
 
 def hand_out(values: list[Any]) -> list[Any]:

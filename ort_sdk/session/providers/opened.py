@@ -243,8 +243,9 @@ def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, Dev
 
 def binding_providers(providers: Sequence[SessionProvider]) -> dict[str, BindingProvider]:
     """What binding kernels needs of the providers that can preallocate."""
+    transfers = data_transfers(providers)
     return {
-        provider.name: BindingProvider(provider.execution_provider, provider.allocator, provider.device)
+        provider.name: BindingProvider(provider.execution_provider, provider.allocator, provider.device, transfers)
         for provider in providers
         if provider.allocator is not None
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
+from ort_sdk.testing.device_counts import DeviceCounts, JoinedWork
 
 from .queue import StrictQueue, Work
 
@@ -30,6 +30,11 @@ class _Cell:
         self.is_released = False
         self.is_foreign = is_foreign
         """Whether the memory is another library's, and lives on."""
+
+    @property
+    def root(self) -> _Cell:
+        """The cell whose memory this is."""
+        return self
 
     def read(self) -> HostArray:
         """The contents, not to be written."""
@@ -57,6 +62,36 @@ class _Cell:
             self.storage.reshape(-1).view(np.uint8)[...] = POISON
 
 
+class _ViewCell(_Cell):
+    """The memory of another array, read in another way.
+
+    Args:
+        array: keeps the memory.
+        view: makes the view.
+    """
+
+    __slots__ = ("_array", "_view")
+
+    def __init__(self, array: StrictArray, view: Callable[[HostArray], HostArray]) -> None:
+        self._array, self._view = array, view
+
+    @property
+    def storage(self) -> HostArray | None:  # type: ignore[override]
+        storage = self._array.cell.storage
+        return None if storage is None else self._view(storage)
+
+    @property
+    def is_released(self) -> bool:  # type: ignore[override]
+        return self._array.cell.is_released
+
+    @property
+    def root(self) -> _Cell:
+        return self._array.cell.root
+
+    def fill(self, contents: HostArray) -> None:
+        raise RuntimeException(f"cannot write {contents.dtype}{list(contents.shape)} into a view, which is only read")
+
+
 class StrictDevice:
     """One device: a queue, the arrays that live on it, and the element types it stores.
 
@@ -68,9 +103,9 @@ class StrictDevice:
     def __init__(self, device: OrtDevice, element_types: frozenset[TensorElementType]) -> None:
         self.device = device
         self.element_types = element_types
-        self.queue = StrictQueue(str(device))
-        self.copies: Counter[str] = Counter()
-        """Arrays copied ``to host``, ``from host``, ``within`` the device and ``between`` devices."""
+        self.counts = DeviceCounts()
+        self.joined = JoinedWork()
+        self.queue = StrictQueue(str(device), self.counts)
         self._foreign: dict[int, HostArray] = {}
         self._live: weakref.WeakSet[StrictArray] = weakref.WeakSet()
         self._live_lock = threading.Lock()
@@ -130,6 +165,12 @@ class StrictDevice:
         cells = [_Cell() for _ in range(outputs)]
         work = self.queue.submit(lambda: compute(cells), label)
         return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
+
+    def viewed(self, array: Any, view: Callable[[HostArray], HostArray]) -> StrictArray:
+        """A view of an array, which is only read."""
+        self.cell_of(array, "view")
+        self.counts.views += 1
+        return StrictArray(self, _ViewCell(array, view), array.work)
 
     def require_type(self, element_type: TensorElementType) -> None:
         """Refuse an element type that the device does not store."""

@@ -35,6 +35,7 @@ from ort_sdk.api import (
 from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
+from ort_sdk.testing.device_counts import CountedJoin
 
 from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
 from .sharing import DLPACK_TYPE, StrictCapsule, array_of
@@ -86,6 +87,24 @@ class StrictExecutionProvider(ExecutionProvider):
         """An array of the same memory."""
         return array_of(tensor, self.strict_device)
 
+    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
+        """A view of the array's memory, which is only read."""
+        return self.strict_device.viewed(array, lambda memory: memory.reshape(tuple(shape)))
+
+    def outer_range(self, array: Any, start: int, stop: int) -> StrictArray:
+        """Rows of the array's memory, which are only read."""
+        return self.strict_device.viewed(array, lambda memory: memory[start:stop])
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        """One call of all, which waits for what it copied to the host at its end, once."""
+        return [(len(calls), CountedJoin(calls, self.strict_device.counts, self.strict_device.joined))]
+
+
+class SeparateStrictExecutionProvider(StrictExecutionProvider):
+    """The same, whose calls are not joined."""
+
+    join_calls = ExecutionProvider.join_calls
+
 
 class StrictProvider(ProviderHooks):
     """Hooks of the strict provider.
@@ -96,6 +115,7 @@ class StrictProvider(ProviderHooks):
         capacity_bytes: bytes of each device; None for no limit.
         is_asynchronous: whether runs end before their work; see ``AsynchronousStrictExecutionProvider``.
         reads_late: whether its copies from the host read their source late then, too.
+        joins_calls: whether calls that follow each other in a program become one; on asynchronous devices they always do.
     """
 
     name = STRICT_PROVIDER
@@ -108,12 +128,13 @@ class StrictProvider(ProviderHooks):
         *,
         is_asynchronous: bool = False,
         reads_late: bool = False,
+        joins_calls: bool = True,
     ) -> None:
         types = frozenset(element_types) & STRICT_TYPES
         ort_devices = [OrtDevice("strict", index) for index in range(DEVICE_COUNT)]
         self.devices = {device: StrictDevice(device, types) for device in ort_devices}
         self._capacity_bytes = capacity_bytes
-        self._is_asynchronous, self._reads_late = is_asynchronous, reads_late
+        self._is_asynchronous, self._reads_late, self._joins_calls = is_asynchronous, reads_late, joins_calls
         self._registry = _make_registry(types)
 
     @hookimpl
@@ -131,7 +152,8 @@ class StrictProvider(ProviderHooks):
             from .asynchronous import AsynchronousStrictExecutionProvider
 
             return AsynchronousStrictExecutionProvider(self.devices[device], provider_options)
-        return StrictExecutionProvider(self.devices[device], provider_options)
+        made = StrictExecutionProvider if self._joins_calls else SeparateStrictExecutionProvider
+        return made(self.devices[device], provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
@@ -225,10 +247,15 @@ class StrictKernel:
 
     def compute(self, *inputs: Any) -> Any:
         """Queue the node's work and return its outputs at once; outputs on the host are waited for."""
+        self._count()
         readers = self._readers(inputs)
         arrays = self._device.promised(lambda cells: self._fill(readers, cells), len(self._outputs), self._label)
         outputs = [self._delivered(index, array) if self._outputs[index] else None for index, array in enumerate(arrays)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _count(self) -> None:
+        self._device.counts.launches += 1
+        self._device.counts.single_calls += 1
 
     def _readers(self, inputs: Sequence[Any]) -> list[Callable[[], Any]]:
         """How the queued work gets each input; what is wrong with an input is said now."""
@@ -277,6 +304,7 @@ class BindableStrictKernel(StrictKernel):
         """
 
         def launch() -> None:
+            self._count()
             readers = self._readers([None if slot is None else slot.array for slot in inputs])
             targets = [None if slot is None or slot.array is None else self._target(slot.array, inputs) for slot in outputs]
 
@@ -293,7 +321,7 @@ class BindableStrictKernel(StrictKernel):
     def _target(self, array: Any, inputs: Sequence[Slot | None]) -> Any:
         cell = self._device.cell_of(array, f"{self._label}, output")
         for index, slot in enumerate(inputs):
-            if slot is not None and slot.array is not None and slot.array.cell is cell:
+            if slot is not None and slot.array is not None and slot.array.cell.root is cell:
                 raise RuntimeException(
                     f"{self._label}: an output is bound to the memory of input {index}, which it may not overwrite"
                 )

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from ort_sdk.api import EPFail
+from ort_sdk.testing.device_counts import DeviceCounts
 
 __all__ = ["RunErrors", "StrictQueue", "Work"]
 
@@ -68,18 +69,18 @@ class StrictQueue:
 
     Args:
         name: name of the device, for messages.
+        counts: of the device; counts waits.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, counts: DeviceCounts | None = None) -> None:
         self._name = name
+        self._counts = DeviceCounts() if counts is None else counts
         # Appending is atomic and takes no lock, so that finalizers may submit in the middle of anything.
         self._pending: deque[Work] = deque()
         self._requests: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._local = threading.local()
-        self.waits = 0
-        """How often a thread was held up by work that was not done."""
 
     @property
     def in_scope(self) -> bool:
@@ -102,7 +103,7 @@ class StrictQueue:
         if not work.is_finished:
             if threading.current_thread() is self._thread:
                 raise EPFail(f"queue of {self._name}: work waits for other work that comes after it, and would wait forever")
-            self.waits += 1
+            self._counts.waits += 1
             self._start()
             self._requests.put(work)
             work.join()

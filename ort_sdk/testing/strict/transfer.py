@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, element_type_of
+from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice, Slot, element_type_of
 
-from .memory import StrictDevice, host_type
+from .memory import StrictArray, StrictDevice, host_type
 from .queue import Work
 
 __all__ = ["StrictDataTransfer"]
@@ -61,7 +61,7 @@ class StrictDataTransfer:
             if destination is not None:
                 _fill_on_host(destination, taken[0], source)
             copied.append(taken[0] if destination is None else destination)
-        self._devices[source].copies["to host"] += len(copied)
+        self._devices[source].counts.downloads += len(copied)
         return copied
 
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
@@ -71,6 +71,37 @@ class StrictDataTransfer:
             _fill_on_host(destination, self._read(array, source), source)
         else:
             self._write(array, source, destination, target)
+
+    def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
+        """A copy as a call; see ``ort_sdk.api.SupportsBindCopy``. One to a device reads its source as late as ``copy`` does."""
+
+        def copy() -> None:
+            array, destination = source.array, target.array
+            if isinstance(destination, StrictArray):
+                self._devices[destination.device].counts.single_calls += 1
+                self._write(array, CPU_DEVICE, destination, destination.device)
+            else:
+                self._read_into(array, destination)
+
+        return copy
+
+    def _read_into(self, array: StrictArray, destination: HostArray) -> None:
+        """Fill host memory, and wait for that unless a joined call does."""
+        device = self._devices[array.device]
+        cell = device.cell_of(array, "copy")
+        _check_fits(destination, array, array.device)
+
+        def fill() -> None:
+            destination[...] = cell.read()
+
+        def wait() -> None:
+            device.queue.wait(work)
+            device.queue.raise_errors()
+
+        device.counts.single_calls += 1
+        device.counts.downloads += 1
+        work = device.queue.submit(fill, f"copy from {array.device}")
+        device.joined.wait(wait)
 
     def stream_into(self, pieces: Iterable[HostArray], destination: Array, target: OrtDevice) -> None:
         """Fill ``destination``; see ``ort_sdk.api.SupportsStreamInto.stream_into``."""
@@ -92,9 +123,9 @@ class StrictDataTransfer:
 
     def _read(self, array: Array, source: OrtDevice) -> HostArray:
         work, taken = self._submit_read(array, source)
+        self._devices[source].counts.downloads += 1
         self._devices[source].queue.wait(work)
         self._devices[source].queue.raise_errors()
-        self._devices[source].copies["to host"] += 1
         return taken[0]
 
     def _submit_read(self, array: Array, source: OrtDevice) -> tuple[Work, list[HostArray]]:
@@ -108,14 +139,17 @@ class StrictDataTransfer:
         cell = device.cell_of(destination, "copy")
         if source.is_cpu:
             host_type(array)
-            device.copies["from host"] += 1
+            device.counts.uploads += 1
             contents = array if self.reads_late else array.copy()
             work = device.queue.submit(lambda: cell.fill(contents), f"copy to {device.device}")
         else:
+            if source == target:
+                device.counts.device_copies += 1
+            else:
+                device.counts.peer_copies += 1
             # The source is read in the order of its own queue, so that a later release there cannot come first.
             read, taken = self._submit_read(array, source)
             source_queue = self._devices[source].queue
-            device.copies["within" if source == target else "between"] += 1
 
             def fill() -> None:
                 source_queue.wait(read)
@@ -127,9 +161,13 @@ class StrictDataTransfer:
 
 
 def _fill_on_host(destination: HostArray, contents: HostArray, source: OrtDevice) -> None:
-    if host_type(destination) is not element_type_of(contents) or destination.shape != contents.shape:
+    _check_fits(destination, contents, source)
+    destination[...] = contents
+
+
+def _check_fits(destination: HostArray, array: Array, source: OrtDevice) -> None:
+    if host_type(destination) is not element_type_of(array) or destination.shape != array.shape:
         raise InvalidArgument(
-            f"cannot copy {contents.dtype}{list(contents.shape)} from {source} into host memory for "
+            f"cannot copy {array.dtype}{list(array.shape)} from {source} into host memory for "
             f"{destination.dtype}{list(destination.shape)}"
         )
-    destination[...] = contents

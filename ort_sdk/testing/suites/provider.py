@@ -1,4 +1,4 @@
-"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P13)."""
+"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P14)."""
 
 from __future__ import annotations
 
@@ -143,6 +143,31 @@ class DiscoverySuite(ProviderSuite):
         assert execution_provider.shares_memory(taken, array)
         del array
         assert_same_bytes(self.read_back(taken), wanted)
+
+    def test_its_views_show_the_memory_of_their_arrays(self) -> None:
+        """P14."""
+        transfer, execution_provider = self.subject.data_transfer, self.subject.execution_provider
+        if transfer is None or type(execution_provider).reshaped is ExecutionProvider.reshaped:
+            pytest.skip(f"{self.subject.name} makes no views of arrays on a device")
+        element_type = min(self.stored_types)
+        wanted, later = sample((4, 6), element_type), sample((4, 6), element_type, seed=1)
+        array = self.to_device(wanted)
+        view = execution_provider.reshaped(array, (2, 12))
+        assert view is not None, "reshaped gave nothing for an array of the allocator"
+        assert execution_provider.describe(view) == (element_type, (2, 12))
+        again = execution_provider.reshaped(view, (3, 8))
+        rows = execution_provider.outer_range(array, 1, 3)
+        if hasattr(transfer, "copy_into"):
+            with execution_provider.run_scope():
+                transfer.copy_into(later, CPU_DEVICE, array, self.device)
+            wanted = later
+        del array  # a view keeps the memory
+        assert self.to_host(view).tobytes() == wanted.tobytes()
+        if again is not None:
+            assert self.to_host(again).tobytes() == wanted.tobytes()
+        if rows is not None:
+            assert execution_provider.describe(rows) == (element_type, (2, 6))
+            assert self.to_host(rows).tobytes() == wanted[1:3].tobytes()
 
 
 class _Tensor:

@@ -33,6 +33,7 @@ class _Swapped:
 
     def __init__(self, slot: Slot) -> None:
         self._slot, self.is_fixed, self.is_constant = slot, slot.is_fixed, slot.is_constant
+        self.element_type = slot.element_type
 
     @property
     def shape(self) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, Slot
+from ort_sdk.api import HostArray, Slot, TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.kernel.bindable import BindableKernel
 from ort_sdk_cpu.kernel.writer import MakeWriter
@@ -22,6 +22,7 @@ class FixedSlot:
     array: HostArray
     is_fixed: bool = True
     is_constant: bool = False
+    element_type: TensorElementType | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
