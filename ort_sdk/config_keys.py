@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
-__all__ = ["CONFIG_KEYS", "ConfigKey"]
+__all__ = ["CONFIG_KEYS", "RUN_CONFIG_KEYS", "ConfigKey"]
 
 
 class ConfigKey(str):
@@ -178,6 +178,17 @@ SAVE_MODEL_FORMAT = ConfigKey(
     "",
     "Format of the optimized model: `ONNX` or `ORT`. Empty: ORT if `optimized_model_filepath` ends in `.ort`.",
 )
+
+DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS = ConfigKey(
+    "disable_synchronize_execution_providers",
+    "0",
+    "`1`: a run does not wait at its end for what it queued on memory that others know the address of; "
+    "`IOBinding.synchronize_outputs` does. It waits for results on the host in any case.",
+)
+"""Of ``RunOptions.add_run_config_entry``."""
+
+RUN_CONFIG_KEYS: tuple[ConfigKey, ...] = (DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS,)
+"""Those of one run."""
 
 CONFIG_KEYS: tuple[ConfigKey, ...] = (
     CONSTANT_FOLDING_MAX_OUTPUT_SIZE_IN_BYTES,

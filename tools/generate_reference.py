@@ -16,7 +16,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -207,11 +207,12 @@ def environment_rows() -> list[tuple[str, ...]]:
     ]
 
 
+def key_table(keys: Sequence[config_keys.ConfigKey]) -> str:
+    rows = [(code(key.name), code(key.default or '""'), key.meaning, "" if key.is_of_ort else "ort_sdk only") for key in keys]
+    return table(("key", "default", "meaning", ""), rows)
+
+
 def options_page() -> str:
-    keys = [
-        (code(key.name), code(key.default or '""'), key.meaning, "" if key.is_of_ort else "ort_sdk only")
-        for key in config_keys.CONFIG_KEYS
-    ]
     parts = []
     for owner in (session_options.SessionOptions, session_options.RunOptions):
         parts += [
@@ -231,7 +232,10 @@ def options_page() -> str:
         "## Session config keys",
         "For `SessionOptions.add_session_config_entry(key, value)`; both are text. The host reads these keys and hands all "
         "entries to each provider and each kernel. Keys that nobody reads are kept and ignored.",
-        table(("key", "default", "meaning", ""), keys),
+        key_table(config_keys.CONFIG_KEYS),
+        "## Run config keys",
+        "For `RunOptions.add_run_config_entry(key, value)`, of one run; the entries go to its providers, too.",
+        key_table(config_keys.RUN_CONFIG_KEYS),
         "## Provider options",
         "Given per provider, as text. The host itself reads `device_id`: which of the provider's devices the session uses. "
         "What else there is, the provider's own page says.",

@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 
-from .memory import HostArray
+from .kernel import Array
 
 __all__ = ["may_overwrite", "overwriting"]
 
 
 class _Current(threading.local):
-    arrays: tuple[HostArray, ...] = ()
+    arrays: tuple[Array, ...] = ()
     """Kept, so that no other array gets one of the identities."""
     identities: frozenset[int] = frozenset()
 
@@ -20,13 +20,13 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def may_overwrite(array: HostArray | None) -> bool:
+def may_overwrite(array: Array | None) -> bool:
     """Whether a kernel that declares ``in_place`` may write its output into this input's memory in the run of this thread."""
     return array is not None and id(array) in _current.identities
 
 
 @contextlib.contextmanager
-def overwriting(arrays: Iterable[HostArray]) -> Iterator[None]:
+def overwriting(arrays: Iterable[Array]) -> Iterator[None]:
     """Let kernels overwrite inputs, for the host: nothing else reads them, and the caller wants the outputs there."""
     before = _current.arrays, _current.identities
     _current.arrays, _current.identities = tuple(arrays), frozenset(map(id, arrays))

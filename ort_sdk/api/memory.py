@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
-from .kernel import Array
+from .kernel import Array, Slot
 
-__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsResults", "SupportsStreamInto"]
+__all__ = [
+    "LENT_MEMORY",
+    "Allocator",
+    "DataTransfer",
+    "Event",
+    "HostArray",
+    "SupportsBindCopy",
+    "SupportsCopyAll",
+    "SupportsReadInto",
+    "SupportsResults",
+    "SupportsStreamInto",
+]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
@@ -19,6 +30,17 @@ HostArray = np.ndarray[Any, Any]
 LENT_MEMORY = "is_lent_to_arrays"
 """Attribute, true, of classes whose objects are bases of host arrays: an object's memory is reached through its arrays only, so
 that a result that is the last array on it is handed out as it is. The object takes the memory back when it ends."""
+
+
+class Event(Protocol):
+    """A point in a device's work. It can be waited for by any thread, inside or outside a run, any number of times."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has happened, as far as can be known without waiting."""
+
+    def wait(self) -> None:
+        """Block until it has happened; raises the first error of the work before it that belongs to the same run."""
 
 
 class Allocator(Protocol):
@@ -57,14 +79,60 @@ class DataTransfer(Protocol):
 
         A copy to the host returns only when the contents are there; a copy to a device may still run on its queue, in
         order with the kernels queued later. The result never aliases ``array``.
+
+        Where runs end before their work (``ExecutionProvider.synchronize``), a transfer whose copies from the host may read their
+        source after they returned says so with a true attribute ``reads_late``. The host then waits at the end of a run for what
+        reads the caller's arrays, and before the next one for what reads its own buffers.
         """
 
 
 class SupportsReadInto(Protocol):
-    """Data transfers that can also fill an array the caller owns (IOBinding with preallocated outputs)."""
+    """Data transfers that can also fill an array the caller owns (IOBinding with preallocated outputs).
+
+    Where ``can_copy`` allows a device as source and target, and the provider joins calls, the host uses it to copy small values
+    of the user on the device to arrays that stay the same from run to run, and from them.
+    """
 
     def copy_into(self, array: Array, source: OrtDevice, destination: Array, target: OrtDevice) -> None:
         """Fill ``destination`` (on ``target``, same shape and type) with ``array`` (on ``source``)."""
+
+
+class SupportsCopyAll(Protocol):
+    """Data transfers that can bring several arrays to the host with one wait."""
+
+    def copy_all(
+        self, arrays: Sequence[Array], source: OrtDevice, destinations: Sequence[HostArray | None]
+    ) -> Sequence[HostArray]:
+        """The contents of arrays on the host, which are there when it returns.
+
+        Args:
+            arrays: on ``source``.
+            source: the provider's device.
+            destinations: for each, the host array to fill, of the same shape and type; None for a new one, as of ``copy``.
+        """
+
+
+class SupportsBindCopy(Protocol):
+    """Data transfers whose copies between the host and the device can be bound, as kernels are.
+
+    Such a copy is a call of the device's provider, which gets it in ``join_calls`` together with those of its kernels.
+    """
+
+    def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
+        """A call without arguments that copies what ``source`` holds then into what ``target`` holds then.
+
+        One slot is the host's, for NumPy arrays, the other one is of the device; which is which shows in their arrays. Both have
+        the same shape and element type, in all calls. A slot that is not fixed may be empty now; one that is keeps its memory,
+        which may be pinned for as long as the call exists. A source on the host may have any strides, a target is row-major.
+
+        A call that copies to the host returns when the contents are there; one made of several calls may wait once, at its end.
+        A call that copies to the device may read its source later, in order with the kernels queued: the host leaves those
+        contents as they are until the run's work is done (see ``reads_late`` of ``DataTransfer.copy``).
+
+        Args:
+            source: read by the call.
+            target: written by the call, which always finds an array there.
+        """
 
 
 class SupportsStreamInto(Protocol):

@@ -8,7 +8,9 @@ from typing import Any
 
 from .device import CPU_DEVICE, OrtDevice
 from .element_type import TensorElementType, element_type_of
+from .errors import NotImplemented as OrtNotImplemented
 from .kernel import Array
+from .memory import Event
 from .step_fusion import FusibleProgram, StepFusion
 
 __all__ = ["API_VERSION", "ExecutionProvider"]
@@ -30,6 +32,11 @@ class ExecutionProvider:
     """Whether making or running kernels may need code that is not compiled yet, and asks ``compilation_context()`` what to do."""
     has_compiled_code: bool = True
     """Of a provider that compiles on demand: whether some code is compiled, so that sessions may be made of what there is."""
+    compiles_at_once: bool = False
+    """Whether ``fuse_steps`` may compile when a program is made, and not only once it has run for a while: where work is queued,
+    the host's clock does not see what a run takes."""
+    dlpack_device_type: int = 0
+    """DLPack's code of the device's type (``kDLCUDA`` is 2, ``kDLOpenCL`` 4), if ``to_dlpack`` and ``from_dlpack`` work."""
 
     def __init__(self, name: str, device: OrtDevice = CPU_DEVICE, options: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -37,8 +44,94 @@ class ExecutionProvider:
         self.options: dict[str, str] = dict(options or {})
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Context of every run: owns the stream and the allocator; its exit waits until all queued work is done."""
+        """Context of every run: owns the stream and the allocator.
+
+        Its exit waits until all queued work is done, unless the provider has ``synchronize``.
+        """
         return contextlib.nullcontext()
+
+    def synchronize(self) -> None:
+        """Wait until all work queued so far is done; raises the first error of it that was not raised yet.
+
+        A provider that overrides it need not wait where ``run_scope`` ends: the host waits where it reads, here or for an event.
+        It promises that work of one object is done in the order it was queued, whichever thread queued it; that arrays last until
+        queued work has read them; that its copies from the host have read their source when they return, unless its data transfer
+        says that it ``reads_late``; and that a copy to the host raises what work raised that the same run queued before.
+        """
+
+    def record_event(self) -> Event:
+        """What happens when the work queued so far is done (CUDA: an event recorded on the stream; OpenCL: a marker).
+
+        Asked inside ``run_scope``, at the end of a run that leaves results on the device. By default it is waited for with
+        ``synchronize``, and so with all that was queued later.
+        """
+        return _EndOfWork(self)
+
+    def order_after(self, event: Event) -> None:
+        """Let work that is queued from now on begin when an event has happened.
+
+        Args:
+            event: of another provider object on the same device, which may be another provider's. By default the host waits.
+        """
+        event.wait()
+
+    def shares_memory(self, first: Array, second: Array) -> bool:
+        """Whether two of the provider's arrays begin at the same byte of the same memory. Reads no contents."""
+        return first is second
+
+    def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> Array:
+        """An array of memory that others allocated on the device.
+
+        Args:
+            address: of the first element, in the device's address space; a multiple of the element's size.
+            shape: in elements, dense and row by row.
+            element_type: of the elements.
+            owner: kept alive as long as the array; None if the caller of the session sees to it.
+
+        Raises:
+            NotImplemented: the provider's memory has no addresses.
+            InvalidArgument: there is no memory of the device at the address, or not as much.
+        """
+        raise OrtNotImplemented(
+            f"{self.name} makes no arrays of memory at an address ({address:#x} on {self.device}); bind an OrtValue instead "
+            "(OrtValue.ortvalue_from_numpy or ortvalue_from_shape_and_type with the device)"
+        )
+
+    def to_dlpack(self, array: Array, stream: Any, ready: Event | None) -> Any:
+        """DLPack capsule of an array, which shares its memory.
+
+        Args:
+            array: the provider's.
+            stream: of the consumer, as DLPack numbers them for the device: its work comes after that on the array. None: its
+                default stream; -1: nothing is to be ordered.
+            ready: happens when the work on the array is done; None if that is over. By default the host waits for it.
+        """
+        if ready is not None:
+            ready.wait()
+        return array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
+
+    def from_dlpack(self, tensor: Any) -> Array:
+        """An array that shares the memory of another library's tensor.
+
+        Args:
+            tensor: has ``__dlpack__`` and is on a device of type ``dlpack_device_type``; is called with the stream whose work
+                comes after what the other library has queued.
+
+        Raises:
+            InvalidArgument: its elements have gaps, or another order than row by row, or are of a type the device lacks.
+        """
+        raise OrtNotImplemented(f"{self.name} takes no DLPack tensors; copy it to the host first")
+
+    def stamp(self) -> Any:
+        """A point in the work queued so far, for profiles (CUDA: an event with timing; OpenCL: a marker on a profiling queue)."""
+        return None
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds of the device's clock between two stamps; asked after ``synchronize``.
+
+        A provider that overrides it is asked for stamps around each step of a profiled run.
+        """
+        raise NotImplementedError
 
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape of one of the provider's arrays. Reads no contents."""
@@ -65,6 +158,30 @@ class ExecutionProvider:
         """
         return [(1, call) for call in calls]
 
+    def reshaped(self, array: Array, shape: Sequence[int]) -> Array | None:
+        """An array of the device with another shape in the same memory, made without a kernel; None if there can be none.
+
+        What it is asked for takes no call in a program: Reshape, Squeeze, Unsqueeze, Flatten and Identity of a value in a buffer
+        that stays. The view is only read. It keeps the memory alive.
+
+        Args:
+            array: one of the provider's allocator, or a view of one.
+            shape: of as many elements.
+        """
+        return None
+
+    def outer_range(self, array: Array, start: int, stop: int) -> Array | None:
+        """Some rows of an array of the device in the same memory, made without a kernel; None if there can be none.
+
+        As ``reshaped``, for a Split of the outermost axis.
+
+        Args:
+            array: one of the provider's allocator, or a view of one.
+            start: first position along axis 0.
+            stop: the one after the last.
+        """
+        return None
+
     def step_kernel(self, op_type: str, types: Sequence[str], attributes: Mapping[str, Any]) -> Any:
         """The kernel of a step that no node of the model has, made where control flow is expanded; None if there is none.
 
@@ -81,3 +198,16 @@ class ExecutionProvider:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.device})"
+
+
+class _EndOfWork:
+    """The end of all work of a provider that has no events."""
+
+    is_done = False
+
+    def __init__(self, execution_provider: ExecutionProvider) -> None:
+        self._execution_provider = execution_provider
+
+    def wait(self) -> None:
+        """Wait for it."""
+        self._execution_provider.synchronize()

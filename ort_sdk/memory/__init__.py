@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .arena import Arena, BufferLifetime, lay_out
 from .data_transfer_manager import DataTransferManager
+from .device_copy import DeviceCopy
 from .external_data_manager import ExternalDataManager
 from .initializers import DeviceMemory, InitializerPlacement
 from .prepack import PackingNode, Prepacker, PrepackHook, PrepackSink
@@ -14,6 +15,7 @@ __all__ = [
     "Arena",
     "BufferLifetime",
     "DataTransferManager",
+    "DeviceCopy",
     "DeviceMemory",
     "ExternalDataManager",
     "InitializerPlacement",

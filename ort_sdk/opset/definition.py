@@ -64,6 +64,7 @@ class OperatorDefinition:
     module: str
     """Module that declares it."""
     alias: tuple[tuple[int, int], ...] = ()
+    hands_on_values: bool = False
     when: KernelPredicate | None = field(default=None, compare=False)
     shapes: ShapeRule | None = field(default=None, compare=False)
     """What shapes inputs may have together; None where the implementation itself looks at them."""
@@ -98,6 +99,7 @@ def operator(
     any_type: bool = False,
     moves: bool = False,
     alias: Iterable[tuple[int, int]] = (),
+    hands_on_values: bool = False,
     when: KernelPredicate | None = None,
     shapes: ShapeRule | None = None,
 ) -> Callable[[_F], _F]:
@@ -117,6 +119,7 @@ def operator(
         any_type: the kernel moves elements without computing on them, so no type is widened around it.
         moves: it also hands on float instead of the node's own half type, by arrays and ``KernelInfo``. Implies ``any_type``.
         alias: (input, output) pairs where the output may be a view of the input.
+        hands_on_values: values of bodies may be on any device; see ``KernelDef``.
         when: predicate that may decline a node.
         shapes: refuses shapes of inputs that the operator does not allow together, before anything is computed or bound.
     """
@@ -139,6 +142,7 @@ def operator(
             moves=moves,
             module=module,
             alias=tuple(alias),
+            hands_on_values=hands_on_values,
             when=when,
             shapes=shapes,
         )
@@ -236,6 +240,7 @@ def _kernel_def(
         alias=definition.alias,
         when=definition.when,
         half_support=half_support,
+        hands_on_values=definition.hands_on_values,
     )
 
 

@@ -6,10 +6,10 @@ After ORT's ``GraphPartitioner``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
+from ort_sdk.api import CPU_DEVICE, ComputeCapability, EPFail, KernelCreateInfo, NoKernelError, OrtSdkError
 from ort_sdk.api.optional_packages import is_installed
 from ort_sdk.graph import Graph, Node
 from ort_sdk.graph.operator_schemas import TABLE_SCHEMAS, OperatorSchemas
@@ -19,11 +19,15 @@ from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
 from .half_precision.insert_cast import insert_casts
+from .reading_devices import FIRST_CARRIED
+from .shape_arithmetic import is_shape_arithmetic
 
 __all__ = ["partition"]
 
 
 MAX_INLINE_ROUNDS = 256
+
+SHAPE_ARITHMETIC = "has a kernel; the node computes a few numbers from others that are on the host, as shapes are"
 
 CYCLIC = "claimed it in a group that cannot be one node: a value leaves the group and comes back through another node"
 
@@ -62,6 +66,7 @@ def partition(
             break
         graph.sort()
         infer_types(graph, schemas)
+    partitioner.keep_shapes_on_host(graph)
     return partitioner.finish(graph)
 
 
@@ -86,7 +91,12 @@ class _Partitioner:
         self._kernels: dict[int, KernelCreateInfo] = {} if previous is None else dict(previous.kernels)
         self._dropped: dict[tuple[str, int], tuple[Node, str]] = {}
         """(Provider, ``id`` of a node) → the node, and why a claim of it came to nothing."""
+        self._offered: set[int] = set()
+        """``id`` of the nodes that went to a provider because it has a kernel, without a claim of its own."""
         self._compiled: dict[int, Any] = {} if previous is None else dict(previous.compiled)
+        for node, placement in () if previous is None else zip(previous.nodes, previous.placements, strict=True):
+            moved = [name for name, reasons in placement.rejections.items() if reasons == (SHAPE_ARITHMETIC,)]
+            self._dropped.update({(name, id(node)): (node, SHAPE_ARITHMETIC) for name in moved})
 
     def keep(self, graph: Graph) -> None:
         """Match nodes that passes have placed; those without a kernel there are offered to every provider again."""
@@ -127,6 +137,7 @@ class _Partitioner:
         for node in graph.nodes:
             if not node.execution_provider:
                 self._place(binding, node, lookup.lookup(node))
+                self._offered.add(id(node))
 
     def _place(self, binding: ProviderBinding, node: Node, found: KernelCreateInfo | None) -> None:
         if found is not None:
@@ -175,6 +186,47 @@ class _Partitioner:
         kernels = binding.compile([fused for _, fused in groups])
         for (node, _), kernel in zip(groups, kernels, strict=True):
             self._compiled[id(node)] = kernel
+
+    def keep_shapes_on_host(self, graph: Graph) -> None:
+        """Move nodes that compute with shapes from devices to the host, if they are not there by their provider's claim."""
+        bindings = {binding.name: binding for binding in self._providers}
+        host = next((binding for binding in self._providers if binding.device == CPU_DEVICE), None)
+        if host is None or all(binding.device == CPU_DEVICE for binding in self._providers):
+            return
+        on_cpu = {name for name, binding in bindings.items() if binding.device == CPU_DEVICE}
+        loops = [node for inner in graph.walk() for node in inner.nodes if node.op_type == "Loop" and "body" in node.subgraphs]
+        counted = {id(node.subgraphs["body"]) for node in loops if node.execution_provider in on_cpu}
+        for inner in graph.walk():
+            # A Loop on the host gives its body the number of the iteration and the condition there.
+            given = {argument.name for argument in inner.inputs[:FIRST_CARRIED]} if id(inner) in counted else set[str]()
+            self._keep_on_host(host, inner, given, on_cpu)
+
+    def _keep_on_host(self, host: ProviderBinding, graph: Graph, on_host: set[str], on_cpu: Collection[str]) -> None:
+        """The same for one graph.
+
+        Args:
+            host: moves nodes to it.
+            graph: main graph or body.
+            on_host: inputs that are on the host.
+            on_cpu: providers that compute there.
+        """
+        lookup = host.lookup(graph, self._opset_imports)
+        moved = {node for _, (node, reason) in self._dropped.items() if reason == SHAPE_ARITHMETIC}
+        for node in graph.nodes:
+            placed = self._kernels.get(id(node))
+            if node in moved:
+                on_host.update(filter(None, node.outputs))
+            if placed is None or node.execution_provider in on_cpu:
+                continue
+            kernel_def = placed.kernel_def
+            on_host.update(name for index, name in enumerate(node.outputs) if name and kernel_def.output_on_host(index))
+            if id(node) not in self._offered or not is_shape_arithmetic(graph, node, kernel_def, on_host):
+                continue
+            found = lookup.lookup(node)
+            if found is not None:
+                self._dropped[node.execution_provider, id(node)] = node, SHAPE_ARITHMETIC
+                self._place(host, node, found)
+                on_host.update(filter(None, node.outputs))
 
     def finish(self, graph: Graph) -> Assignment:
         """Freeze the result, or say why nodes are left."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ort_sdk.api import CPU_DEVICE, KernelDef, OrtDevice
+from ort_sdk.api import CPU_DEVICE, OrtDevice
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment
+from .reading_devices import FIRST_CARRIED, ReadingDevices
 
-__all__ = ["COPY_DOMAIN", "COPY_OPERATORS", "ValueDevices", "insert_copies"]
+__all__ = ["COPY_DOMAIN", "COPY_OPERATORS", "ValueDevices", "carried_devices", "insert_copies"]
 
 COPY_DOMAIN = "ort_sdk.copy"
 COPY_OPERATORS = ("MemcpyToHost", "MemcpyFromHost", "Memcpy")
@@ -30,7 +31,7 @@ def insert_copies(assignment: Assignment, provider_devices: Mapping[str, OrtDevi
     """Insert copy nodes wherever a node reads a value that lives on another device.
 
     A graph input is fed to the device of its readers if they agree, and to the host otherwise; graph outputs stay where
-    they are made, and are copied when they are fetched.
+    they are made, and are copied when they are fetched. What bodies of If and Loop make stays on a device if it is read there.
 
     Args:
         assignment: its graph and bodies are changed in place.
@@ -38,7 +39,7 @@ def insert_copies(assignment: Assignment, provider_devices: Mapping[str, OrtDevi
     """
     if all(device == CPU_DEVICE for device in provider_devices.values()):
         return _on_host(assignment.graph, {})
-    return _Inserter(assignment, provider_devices).graph(assignment.graph, {}, is_body=False)
+    return _Inserter(assignment, provider_devices).graph(assignment.graph)
 
 
 def _on_host(graph: Graph, captured: Mapping[str, OrtDevice]) -> ValueDevices:
@@ -60,103 +61,123 @@ def _captured(node: Node, body: Graph, devices: Mapping[str, OrtDevice]) -> dict
     return {name: devices[name] for name in node.implicit_inputs if name in devices and name not in shadowed}
 
 
+def carried_devices(node: Node, devices: ValueDevices) -> dict[int, OrtDevice]:
+    """Input of a Loop that is a carried value → the device where the body wants it; without those on the host.
+
+    Args:
+        node: with bodies.
+        devices: of its graph.
+    """
+    body = node.subgraphs.get("body")
+    if node.op_type != "Loop" or body is None:
+        return {}
+    inside = devices.bodies[id(body)].devices
+    wanted = {FIRST_CARRIED + index: inside[each.name] for index, each in enumerate(body.inputs[FIRST_CARRIED:])}
+    return {index: device for index, device in wanted.items() if device != CPU_DEVICE}
+
+
 class _Inserter:
     def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
-        self._assignment = assignment
         self._provider_devices = provider_devices
+        self._reading = ReadingDevices(assignment, provider_devices)
 
-    def graph(self, graph: Graph, captured: Mapping[str, OrtDevice], *, is_body: bool) -> ValueDevices:
-        devices: dict[str, OrtDevice] = dict(captured)
+    def graph(self, graph: Graph) -> ValueDevices:
+        """Insert the copies of a main graph."""
         given_out = graph.output_names()
-        for argument in graph.inputs:
-            is_on_host = is_body or argument.name in given_out
-            devices[argument.name] = CPU_DEVICE if is_on_host else self._feed_device(graph, argument.name)
-        bodies: dict[int, ValueDevices] = {}
-        ordered: list[Node] = []
-        copies: dict[tuple[str, OrtDevice], str] = {}
+        fed = {
+            argument.name: CPU_DEVICE if argument.name in given_out else self._reading.feed_device(graph, argument.name)
+            for argument in graph.inputs
+        }
+        return self._nodes(graph, fed).finished()
+
+    def _nodes(self, graph: Graph, devices: Mapping[str, OrtDevice]) -> _Copied:
+        """A graph with the copies that its nodes need, and without those of what it gives out.
+
+        Args:
+            graph: main graph or body.
+            devices: of its inputs, and of what it captures.
+        """
+        copied = _Copied(graph, dict(devices))
         for node in graph.nodes:
-            self._inputs(graph, node, devices, copies, ordered)
-            for body in node.subgraphs.values():
-                bodies[id(body)] = self.graph(body, _captured(node, body, devices), is_body=True)
-            ordered.append(node)
-            self._outputs(node, devices)
-        if is_body:
-            self._body_outputs(graph, devices, copies, ordered)
-        graph.nodes = ordered
-        graph.touch()
-        return ValueDevices(devices, bodies)
+            for index, name in enumerate(node.inputs):
+                target = self._reading.input_device(node, index)
+                if copied.devices.get(name, target) != target:
+                    node.inputs[index] = copied.on(name, target)
+            outputs = self._bodies(node, copied) if node.subgraphs else {}
+            copied.ordered.append(node)
+            self._outputs(node, copied.devices, outputs)
+        return copied
 
-    def _kernel_def(self, node: Node) -> KernelDef | None:
-        found = self._assignment.kernel_for(node)
-        return None if found is None else found.kernel_def
+    def _bodies(self, node: Node, outer: _Copied) -> dict[int, OrtDevice]:
+        """Insert the copies of a node's bodies.
 
-    def _input_device(self, node: Node, index: int) -> OrtDevice:
-        kernel_def = self._kernel_def(node)
-        if kernel_def is not None and kernel_def.input_on_host(index):
-            return CPU_DEVICE
-        return self._provider_devices[node.execution_provider]
+        Returns:
+            Output of the node → the device where they leave it, if that is not the host.
+        """
+        carried = self._reading.carried(node)
+        inside = []
+        for body in node.subgraphs.values():
+            fed = {argument.name: CPU_DEVICE for argument in body.inputs}
+            fed.update({body.inputs[FIRST_CARRIED + index].name: device for index, device in carried.items()})
+            inside.append(self._nodes(body, {**_captured(node, body, outer.devices), **fed}))
+        left = dict(carried) or self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
+        first = 1 if carried else 0
+        for each in inside:
+            for index, argument in enumerate(each.graph.outputs):
+                each.give_out(index, argument.name, left.get(index - first, CPU_DEVICE))
+            outer.bodies[id(each.graph)] = each.finished()
+        return left
 
-    def _feed_device(self, graph: Graph, name: str) -> OrtDevice:
-        wanted: set[OrtDevice] = set()
-        for node in graph.consumers(name):
-            if name in node.implicit_inputs:
-                return CPU_DEVICE
-            wanted |= {self._input_device(node, index) for index, read in enumerate(node.inputs) if read == name}
-        return wanted.pop() if len(wanted) == 1 else CPU_DEVICE
-
-    def _inputs(
-        self,
-        graph: Graph,
-        node: Node,
-        devices: dict[str, OrtDevice],
-        copies: dict[tuple[str, OrtDevice], str],
-        ordered: list[Node],
-    ) -> None:
-        for index, name in enumerate(node.inputs):
-            target = self._input_device(node, index)
-            if name in devices and devices[name] != target:
-                node.inputs[index] = self._copied(graph, name, devices, target, copies, ordered)
-
-    def _copied(
-        self,
-        graph: Graph,
-        name: str,
-        devices: dict[str, OrtDevice],
-        target: OrtDevice,
-        copies: dict[tuple[str, OrtDevice], str],
-        ordered: list[Node],
-    ) -> str:
-        key = (name, target)
-        if key not in copies:
-            source = devices[name]
-            copied = _unused_name(graph, f"{name}_{target}")
-            op_type = "MemcpyToHost" if target.is_cpu else "MemcpyFromHost" if source.is_cpu else "Memcpy"
-            ordered.append(Node(op_type=op_type, domain=COPY_DOMAIN, name=f"{op_type}_{copied}", inputs=[name], outputs=[copied]))
-            known = graph.node_arg(name)
-            graph.set_value(type(known)(copied, known.type, known.shape))
-            devices[copied] = target
-            copies[key] = copied
-        return copies[key]
-
-    def _outputs(self, node: Node, devices: dict[str, OrtDevice]) -> None:
-        kernel_def = self._kernel_def(node)
+    def _outputs(self, node: Node, devices: dict[str, OrtDevice], left: Mapping[int, OrtDevice]) -> None:
+        kernel_def = self._reading.kernel_def(node)
         for index, name in enumerate(node.outputs):
             if name:
                 on_host = kernel_def is not None and kernel_def.output_on_host(index)
-                devices[name] = CPU_DEVICE if on_host else self._provider_devices[node.execution_provider]
+                own = CPU_DEVICE if on_host else self._provider_devices[node.execution_provider]
+                devices[name] = left.get(index, own)
 
-    def _body_outputs(
-        self,
-        graph: Graph,
-        devices: dict[str, OrtDevice],
-        copies: dict[tuple[str, OrtDevice], str],
-        ordered: list[Node],
-    ) -> None:
-        """Control flow runs on the host: what a body gives it must be there."""
-        for index, argument in enumerate(graph.outputs):
-            if argument.name in devices and not devices[argument.name].is_cpu:
-                copied = self._copied(graph, argument.name, devices, CPU_DEVICE, copies, ordered)
-                graph.outputs[index] = type(argument)(copied, argument.type, argument.shape)
+
+class _Copied:
+    """A graph in which copies are being inserted.
+
+    Args:
+        graph: the graph.
+        devices: of its inputs, and of what it captures; gets those of all values.
+    """
+
+    def __init__(self, graph: Graph, devices: dict[str, OrtDevice]) -> None:
+        self.graph, self.devices = graph, devices
+        self.ordered: list[Node] = []
+        """Its nodes, with copies between them."""
+        self.bodies: dict[int, ValueDevices] = {}
+        self._copies: dict[tuple[str, OrtDevice], str] = {}
+
+    def on(self, name: str, target: OrtDevice) -> str:
+        """Name of a value's copy on a device, which is inserted if there is none."""
+        key = (name, target)
+        if key not in self._copies:
+            source = self.devices[name]
+            copied = _unused_name(self.graph, f"{name}_{target}")
+            op_type = "MemcpyToHost" if target.is_cpu else "MemcpyFromHost" if source.is_cpu else "Memcpy"
+            node = Node(op_type=op_type, domain=COPY_DOMAIN, name=f"{op_type}_{copied}", inputs=[name], outputs=[copied])
+            self.ordered.append(node)
+            known = self.graph.node_arg(name)
+            self.graph.set_value(type(known)(copied, known.type, known.shape))
+            self.devices[copied] = target
+            self._copies[key] = copied
+        return self._copies[key]
+
+    def give_out(self, index: int, name: str, target: OrtDevice) -> None:
+        """Leave an output of a body on a device."""
+        if self.devices.get(name, target) != target:
+            argument = self.graph.outputs[index]
+            self.graph.outputs[index] = type(argument)(self.on(name, target), argument.type, argument.shape)
+
+    def finished(self) -> ValueDevices:
+        """Put the copies into the graph."""
+        self.graph.nodes = self.ordered
+        self.graph.touch()
+        return ValueDevices(self.devices, self.bodies)
 
 
 def _unused_name(graph: Graph, wanted: str) -> str:

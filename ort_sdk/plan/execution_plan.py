@@ -125,10 +125,10 @@ class Constants:
 
     def frame(self, count: int) -> list[Any]:
         """A new list of so many values: constants in place, everything else None."""
-        if not self._frame:
+        if len(self._frame) < count:
             arrays = self.arrays()
             self._frame = [arrays.get(index) for index in range(count)]
-        return self._frame.copy()
+        return self._frame[:count]
 
     def sources(self) -> Mapping[int, tuple[Tensor, OrtDevice]]:
         """Value index → (tensor, device), without those that are packed. Reads no weight."""

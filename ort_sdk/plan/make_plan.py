@@ -27,6 +27,8 @@ class NodeKernel:
     """Constant inputs the kernel is offered for packing in the first run (``Constants``)."""
     host_inputs: Callable[[int], bool] = lambda _index: False
     """Whether input ``index`` is read on the host."""
+    input_devices: Mapping[int, OrtDevice] = field(default_factory=dict)
+    """Inputs that are read on another device than the kernel's, for a body: carried values of a Loop on the host."""
     aliases: tuple[tuple[int, int], ...] = ()
     """(input, output) pairs that may share memory."""
 
@@ -147,7 +149,7 @@ class _Planner:
             if made is not None:
                 inputs.append(made)
                 continue
-            device = CPU_DEVICE if found.host_inputs(index) else found.device
+            device = CPU_DEVICE if found.host_inputs(index) else found.input_devices.get(index, found.device)
             if index in found.packers:
                 inputs.append(self._read_unpacked(name, device, found.packers[index]))
             else:

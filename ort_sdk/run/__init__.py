@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
-from .executor import BodyRunner, RunControl, StepObserver, execute
+from .executor import BodyRunner, RunControl, StepObserver, StepTimer, execute
 from .plan_runner import PlanRunner, body_runner
 from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
-from .types import BindingProvider, ProgramRow
+from .types import BindingProvider, FixedSignature, ProgramRow, signature_of
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "BindingProvider",
     "BodyRunner",
+    "FixedSignature",
     "PlanRunner",
     "ProgramMemory",
     "ProgramRow",
     "RunControl",
     "StepObserver",
+    "StepTimer",
     "body_runner",
     "execute",
+    "signature_of",
 ]

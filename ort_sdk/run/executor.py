@@ -19,6 +19,7 @@ __all__ = [
     "BodyRunner",
     "RunControl",
     "StepObserver",
+    "StepTimer",
     "execute",
     "halt",
     "raise_step_error",
@@ -34,6 +35,12 @@ class StepObserver(Protocol):
     def __call__(self, step: Step, start_ns: int, duration_ns: int) -> None: ...
 
 
+class StepTimer(StepObserver, Protocol):
+    """An observer that is also called before every step."""
+
+    def begin(self, step: Step) -> None: ...
+
+
 @dataclass(slots=True)
 class RunControl:
     """What may interrupt or observe one run, its bodies included."""
@@ -42,6 +49,8 @@ class RunControl:
     """Object whose ``terminate`` becomes true when the run shall stop; None if it cannot."""
     observer: StepObserver | None = None
     """Called after every step; such a run goes step by step."""
+    timer: StepTimer | None = None
+    """The observer, if it is to be called before every step, too."""
     program_observer: StepObserver | None = None
     """Called for the steps of the program that replays the run, if one does."""
     config: Mapping[str, str] = field(default_factory=dict)
@@ -127,11 +136,13 @@ def run_steps(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> Non
 
 def _run_watched(plan: ExecutionPlan, frame: list[Any], control: RunControl) -> None:
     step = None
-    observer = control.observer
+    observer, timer = control.observer, control.timer
     try:
         for step in plan.steps:
             if control.terminate is not None and control.terminate.terminate:
                 halt()
+            if timer is not None:
+                timer.begin(step)
             start = time.perf_counter_ns()
             result = step.compute(*[frame[index] for index in step.inputs])
             if observer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan
@@ -46,11 +46,12 @@ class PlanRunner:
         """Program caches that no run is using, the one used last at the end."""
         self.memory = ProgramMemory() if memory is None else memory
 
-    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
-        """Run once. Arguments and result as for ``execute``."""
+    def run(self, feeds: Sequence[Array], control: RunControl, signature: tuple[Any, ...] | None = None) -> list[Array]:
+        """Run once. Arguments and result as for ``execute``; ``signature`` is that of the feeds, if it is known."""
         if not self._use_programs or control.observer is not None:
             return execute(self.plan, feeds, control)
-        signature = signature_of(feeds)
+        if signature is None:
+            signature = signature_of(feeds)
         if signature is None:
             return execute(self.plan, feeds, control)
         # list.pop and append are atomic, which is all the locking that handing out caches needs.

@@ -12,7 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ort_sdk.api import ExecutionProvider
 from ort_sdk.plan import Step
+
+from .device_times import DeviceTimes, clocks_of
+from .executor import StepObserver
 
 __all__ = ["Profiler"]
 
@@ -31,6 +35,23 @@ class Profiler:
         """Nanoseconds since the epoch at the origin of all times."""
         self._events: list[tuple[str, str, int, int, int, dict[str, Any]]] = []
         self._positions: dict[int, int] = {}
+        self._clocks: dict[str, ExecutionProvider] = {}
+        self._rows: dict[str, int] = {}
+
+    def take_clocks(self, providers: Sequence[ExecutionProvider]) -> None:
+        """Time the steps of providers that have a clock by that, in rows of their own: the thread that queues them goes on."""
+        self._clocks = clocks_of(providers)
+        self._rows = {name: row for row, name in enumerate(self._clocks, start=1)}
+
+    @contextmanager
+    def timing(self, observer: StepObserver) -> Iterator[DeviceTimes | None]:
+        """What observes the run inside instead, if some provider has a clock: ``observer`` gets times of devices at the end."""
+        if not self._clocks:
+            yield None
+            return
+        times = DeviceTimes(observer, self._clocks)
+        yield times
+        times.finish()
 
     def number_steps(self, steps: Sequence[Step]) -> None:
         """Number the steps of a plan, for events of nodes without a name."""
@@ -43,7 +64,8 @@ class Profiler:
         arguments = {"op_name": step.op_type, "provider": step.provider, "node_index": str(position)}
         if (algorithm := step.algorithm) is not None:
             arguments["algorithm"] = algorithm
-        self._events.append(("Node", f"{name}_kernel_time", start_ns, duration_ns, threading.get_ident(), arguments))
+        row = self._rows.get(step.provider) or threading.get_ident()
+        self._events.append(("Node", f"{name}_kernel_time", start_ns, duration_ns, row, arguments))
 
     def add(self, name: str, start_ns: int) -> None:
         """Record an event of the session that began at ``start_ns`` (``time.perf_counter_ns``) and ends now."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice
 from ort_sdk.api.data_classes import dataclass
+from ort_sdk.memory import DataTransferManager
 
-__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "ProgramRow", "signature_of"]
+__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "FixedSignature", "ProgramRow", "signature_of"]
 
 
 SECONDS_BEFORE_COMPILING = 0.05
@@ -23,6 +24,28 @@ class BindingProvider:
     execution_provider: ExecutionProvider
     allocator: Allocator
     device: OrtDevice
+    transfers: DataTransferManager | None = None
+    """The session's; None if nothing is ever copied."""
+
+    @property
+    def joins_calls(self) -> bool:
+        """Whether calls that follow each other may become one: as many as there are on arrays that stay."""
+        return type(self.execution_provider).join_calls is not ExecutionProvider.join_calls
+
+    @property
+    def copies_user_values(self) -> bool:
+        """Whether values of the user on the device are copied to arrays that stay, and from them, so that calls can be joined."""
+        return self.joins_calls and self.transfers is not None and self.transfers.can_copy_into(self.device, self.device)
+
+    @property
+    def makes_views(self) -> bool:
+        """Whether arrays of a device get other shapes without a kernel."""
+        return not self.device.is_cpu and type(self.execution_provider).reshaped is not ExecutionProvider.reshaped
+
+    @property
+    def makes_ranges(self) -> bool:
+        """Whether rows of arrays of a device are arrays without a kernel."""
+        return not self.device.is_cpu and type(self.execution_provider).outer_range is not ExecutionProvider.outer_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,18 @@ class ProgramRow:
     algorithms: Mapping[str, str | None]
     """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel names none.
     Without the nodes whose results follow from the signature."""
+
+
+class FixedSignature(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with slots of its own cannot be
+    """A signature that many runs look up: its hash is computed once."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = super().__hash__()
+        return found
 
 
 def signature_of(feeds: Sequence[Array]) -> tuple[Any, ...] | None:

@@ -122,6 +122,7 @@ class InferenceSession:
         self._described, self._assigned = watcher.description, watcher.assigned
         if self._profiler is not None:
             self._profiler.number_steps(self._runs.state.plan.steps)
+            self._profiler.take_clocks([provider.execution_provider for provider in self._runs.state.providers])
 
     # -- running
 
@@ -187,8 +188,9 @@ class InferenceSession:
         if profiler is None:
             return work(_PLAIN if run_options is None else RunControl(terminate=run_options, config=run_options._config))
         config = {} if run_options is None else run_options._config
-        with profiler.event("model_run"):
-            return work(RunControl(terminate=run_options, observer=_step_observer(profiler.observe_step), config=config))
+        observer = _step_observer(profiler.observe_step)
+        with profiler.event("model_run"), profiler.timing(observer) as timer:
+            return work(RunControl(terminate=run_options, observer=timer or observer, timer=timer, config=config))
 
     def run_async(
         self,
@@ -226,7 +228,8 @@ class InferenceSession:
             if not isinstance(value, OrtValue):
                 raise TypeError(f"input '{name}' must be an OrtValue, got {type(value).__name__}; make one from an array")
         names = list(output_names or runs.selection.names)
-        return self.run_bound(Bindings(input_dict_ort_values, names, [CPU_DEVICE] * len(names)), run_options)
+        bindings = Bindings(input_dict_ort_values, names, [CPU_DEVICE] * len(names), is_for_one_run=True)
+        return self.run_bound(bindings, run_options)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound.
@@ -253,7 +256,8 @@ class InferenceSession:
     ) -> None:
         """Run on a vector of OrtValues; results are appended to ``fetches``, each on its device."""
         given = dict(zip(feed_names, feeds, strict=True))
-        bindings = Bindings(given, fetch_names, [device_of(device) for device in fetch_devices])
+        devices = [device_of(device) for device in fetch_devices]
+        bindings = Bindings(given, fetch_names, devices, is_for_one_run=True)
         fetches[:] = self.run_bound(bindings, run_options)
 
     def io_binding(self) -> IOBinding:

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
+    "bench_bindings.py": ["--layers", "1", "--runs", "2", "--repetitions", "2"],
     "bench_creation.py": ["--models", "voice", "MatMulNBits", "--layers", "1", "--rounds", "1", "--warm", "1"],
     "bench_decode.py": [
         *("--layers", "2", "--contexts", "8", "--prompts", "4", "--forms", "float", "dequantized", "--modes", "shared"),
@@ -39,6 +40,7 @@ SMALL = {
     "bench_weights.py": ["--quick", "--rounds", "1"],
 }
 ROWS = {
+    "bench_bindings.py": ["4 inputs, 3 outputs", "session.run", "bound, outputs made", "bound, outputs given"],
     "bench_creation.py": ["voice activity", "language model, MatMulNBits"],
     "bench_decode.py": ["ort_sdk, float, shared", "onnxruntime, dequantized, shared"],
     "bench_decoders.py": ["group", "attention", "layers", "gpt", "whisper"],

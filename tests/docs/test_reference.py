@@ -12,7 +12,7 @@ import pytest
 
 from ort_sdk import config_keys
 from ort_sdk.api import PluginHooks, ProviderHooks
-from ort_sdk.config_keys import CONFIG_KEYS, ConfigKey
+from ort_sdk.config_keys import CONFIG_KEYS, RUN_CONFIG_KEYS, ConfigKey
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -76,7 +76,9 @@ def test_every_config_key_is_in_the_table():
     assert spelled_keys("ort_sdk") == set()
     constants = {name: key for name, key in vars(config_keys).items() if isinstance(key, ConfigKey)}
     read = {key.name for name, key in constants.items() if name in imported_constants()}
-    assert read | spelled_keys("providers/cpu/src", "providers/opencl/src") == {key.name for key in CONFIG_KEYS}
+    assert read | spelled_keys("providers/cpu/src", "providers/opencl/src") == {
+        key.name for key in (*CONFIG_KEYS, *RUN_CONFIG_KEYS)
+    }
 
 
 def spelled_keys(*folders):
@@ -105,9 +107,10 @@ def importlib_knows(text):
 
 
 def test_table_of_keys_is_sorted_and_complete():
-    names = [key.name for key in CONFIG_KEYS]
-    assert names == sorted(set(names))
-    assert all(key.meaning.endswith(".") for key in CONFIG_KEYS)
+    for keys in (CONFIG_KEYS, RUN_CONFIG_KEYS):
+        names = [key.name for key in keys]
+        assert names == sorted(set(names))
+        assert all(key.meaning.endswith(".") for key in keys)
 
 
 def test_every_error_has_a_row(generator):

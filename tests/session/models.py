@@ -23,6 +23,11 @@ def identity(element_type=TensorProto.FLOAT, shape=("b", 2)):
     return model([node], [value("x", shape, element_type)], [value("y", shape, element_type)]).SerializeToString()
 
 
+def rectified():
+    """y = max(x, 0)."""
+    return model([helper.make_node("Relu", ["x"], ["y"])], [value("x")], [value("y")]).SerializeToString()
+
+
 def affine():
     """y = x @ w + c, z = relu(y); w is constant, c has a default that may be fed."""
     weights = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "w")

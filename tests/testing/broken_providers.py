@@ -18,6 +18,7 @@ from ort_sdk_example_npu.npu import NPU, NpuAllocator, NpuArray, NpuDataTransfer
 from ort_sdk_example_npu.plugin import ExampleProvider
 
 from ort_sdk.api import (
+    CPU_DEVICE,
     ExecutionProvider,
     InvalidArgument,
     KernelRegistry,
@@ -107,6 +108,25 @@ class Boastful(NpuDataTransfer):
 
 class TestBoastful(Suite):
     plugin = with_transfer(Boastful)
+
+
+class BindingWhatIsThere(NpuDataTransfer):
+    """Looks into the slots when it is bound, and not when it is called."""
+
+    def bind_copy(self, source, target):
+        read, written = source.array, target.array
+
+        def copy():
+            if isinstance(read, NpuArray):
+                written[...] = read.memory
+            elif written is not None:
+                written.memory[...] = read
+
+        return copy
+
+
+class TestBindingWhatIsThere(Suite):
+    plugin = with_transfer(BindingWhatIsThere)
 
 
 class Truncating(NpuDataTransfer):
@@ -297,6 +317,81 @@ class TestSwallowing(Suite):
         @hookimpl
         def create_execution_provider(self, device, provider_options, session_options):
             return Swallowing(self.name, device, provider_options)
+
+
+def with_execution_provider(execution_provider, transfer=NpuDataTransfer):
+    class Provider(with_transfer(transfer)):
+        @hookimpl
+        def create_execution_provider(self, device, provider_options, session_options):
+            return execution_provider(self.name, device, provider_options)
+
+    return Provider
+
+
+class Late(NpuDataTransfer):
+    """Uploads later, in its own time."""
+
+    def copy(self, array, source, target):
+        if target.is_cpu:
+            return super().copy(array, source, target)
+        made = NpuArray(np.zeros_like(array))
+        threading.Timer(0.05, lambda: np.copyto(made.memory, array)).start()
+        return made
+
+
+class Hasty(ExecutionProvider):
+    """Says that its work is done when it is queued."""
+
+    def synchronize(self):
+        """Wait for nothing."""
+
+
+class TestHasty(Suite):
+    plugin = with_execution_provider(Hasty, Late)
+
+
+class Sharing(ExecutionProvider):
+    def shares_memory(self, first, second):
+        return first.shape == second.shape
+
+
+class TestSharing(Suite):
+    plugin = with_execution_provider(Sharing)
+
+
+class CopyingTensors(ExecutionProvider):
+    dlpack_device_type = 12
+
+    def to_dlpack(self, array, stream, ready):
+        return array
+
+    def from_dlpack(self, tensor):
+        return NpuArray(tensor.__dlpack__(stream=1).memory.copy())
+
+
+class TestCopyingTensors(Suite):
+    plugin = with_execution_provider(CopyingTensors)
+
+
+class LeavingMemory(NpuDataTransfer):
+    """Gives new arrays, and leaves those that it should fill."""
+
+    def copy_all(self, arrays, source, destinations):
+        pairs = zip(arrays, destinations, strict=True)
+        return [self.copy(array, source, CPU_DEVICE) if given is None else given for array, given in pairs]
+
+
+class TestLeavingMemory(Suite):
+    plugin = with_transfer(LeavingMemory)
+
+
+class CopyingViews(ExecutionProvider):
+    def reshaped(self, array, shape):
+        return NpuArray(array.memory.copy().reshape(shape))
+
+
+class TestCopyingViews(Suite):
+    plugin = with_execution_provider(CopyingViews)
 
 
 class TestWithoutTransfer(Suite):

@@ -27,7 +27,13 @@ CAUGHT_BY = {
     "BadlyPacked": "test_packing_changes_no_result",
     "OffsetIgnored": "test_it_reads_exactly_the_range",
     "NewRegistryEachTime": "test_its_registry_is_built_once",
+    "BindingWhatIsThere": "test_its_bound_copies_move_what_the_slots_hold",
+    "CopyingViews": "test_its_views_show_the_memory_of_their_arrays",
     "Swallowing": "test_its_run_scope_lets_errors_through",
+    "Hasty": "test_its_work_is_done_when_it_says_so",
+    "Sharing": "test_it_knows_its_arrays_memory",
+    "CopyingTensors": "test_it_takes_the_tensors_that_it_gives",
+    "LeavingMemory": "test_it_copies_several_arrays_to_the_host",
 }
 
 REFUSED = {

@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ort_sdk.cli.models.building import BuiltModel, build_state, read_model
     from ort_sdk.run import RunControl
+    from ort_sdk.run.device_times import DeviceTimes, clocks_of
 
     entries = provider_entries(arguments)
     feeds = measured_feeds(arguments, read_model(arguments.model, lambda: entries))
@@ -72,12 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
         model = BuiltModel(build_state(arguments.model, entries, LEVELS[arguments.level]))
     recorder = _Recorder(arguments.nodes)
     with progress(f"running {arguments.model}"):
-        replays = model.settle(feeds, arguments.warmup) is not None and not arguments.step_by_step
-        control = RunControl(program_observer=recorder.add) if replays else RunControl(observer=recorder.add_without_bodies)
+        clocks = clocks_of(provider.execution_provider for provider in model.state.providers)
+        # Devices' clocks time steps that are run one by one: a program may launch several at once.
+        replays = model.settle(feeds, arguments.warmup) is not None and not arguments.step_by_step and not clocks
+        times = DeviceTimes(recorder.add_without_bodies, clocks)
+        stepwise = RunControl(observer=times, timer=times) if clocks else RunControl(observer=recorder.add_without_bodies)
+        control = RunControl(program_observer=recorder.add) if replays else stepwise
         total = 0
         for _ in range(arguments.runs):
             recorder.start_run()
             model.run(feeds, control)
+            times.finish()
             # The timed run is not observed: it is as long as it is for a user.
             start = time.perf_counter_ns()
             model.run(feeds, None if replays else RunControl(observer=_ignore))

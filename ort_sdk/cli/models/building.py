@@ -118,10 +118,13 @@ class BuiltModel:
                 stack.enter_context(provider.execution_provider.run_scope())
             values = [self._to_device(feed, feeds.get(feed.name)) for feed in plan.feeds]
             results = self._runner.run(values, control or RunControl())
-            return {
+            copied = {
                 fetch.name: value if fetch.device == CPU_DEVICE else transfers.copy(value, fetch.device, CPU_DEVICE)
                 for fetch, value in zip(plan.fetches, results, strict=True)
             }
+        for provider in self.state.providers:
+            provider.synchronize()
+        return copied
 
     def _to_device(self, feed: Feed, value: Any) -> Any:
         needs_copy = value is not None and feed.device != CPU_DEVICE

@@ -25,11 +25,13 @@ def is_true(info: KernelInfo, xp: Any, condition: Array) -> bool:
 
 
 def fresh(xp: Any, value: Any) -> Any:
-    """A copy of a tensor, of each tensor of a sequence, or of an optional value."""
+    """A copy of a tensor, of each tensor of a sequence, or of an optional value; an array of a device as it is."""
     if value is None or isinstance(value, dict):
         return value
     if isinstance(value, list):
         return [fresh(xp, item) for item in value]
+    if xp.is_host and not isinstance(value, np.ndarray | np.generic):
+        return value
     return xp.asarray(value, copy=True)
 
 

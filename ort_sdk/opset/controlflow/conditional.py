@@ -46,7 +46,7 @@ FAIL_BY_PARAMETERS = frozenset({"Expand", "Gather", "Reshape", "SequenceAt", "Se
 """Operators that do, once shapes and all inputs but the first suit."""
 
 
-@operator("If", host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
+@operator("If", host_inputs=(0,), shape_inputs=None, deterministic=False, any_type=True, host_only=True, hands_on_values=True)
 class If(OpKernel):
     """Outputs of the branch that the condition chooses; both see the same captured values."""
 

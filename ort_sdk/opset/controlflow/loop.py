@@ -18,7 +18,15 @@ ENDLESS = 1 << 31
 """Trip counts from which on it is the condition that ends a loop."""
 
 
-@operator("Loop", host_inputs=(0, 1), shape_inputs=None, deterministic=False, any_type=True, host_only=True)
+@operator(
+    "Loop",
+    host_inputs=(0, 1),
+    shape_inputs=None,
+    deterministic=False,
+    any_type=True,
+    host_only=True,
+    hands_on_values=True,
+)
 class Loop(OpKernel):
     """Runs the body while the trip count is not reached and its condition holds; an absent one never ends the loop.
 

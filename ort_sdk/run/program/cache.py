@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
@@ -111,6 +112,7 @@ class ProgramCache:
         depth: how many plans this one is a continuation of.
         may_be_dynamic: whether to make a program for dynamic shapes: all signatures that differ in the shapes of some feeds only.
         is_body: whether the plan is a body of a loop.
+        is_repeated: whether one run may replay its programs several times; that of a body, or of a continuation in one.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class ProgramCache:
         *,
         may_be_dynamic: bool = False,
         is_body: bool = False,
+        is_repeated: bool = False,
     ) -> None:
         self.plan = plan
         self._providers = providers
@@ -142,7 +145,7 @@ class ProgramCache:
         self._shape_generic = ShapeGenericRunner(plan, providers)
         self._ends: set[int] = set()
         """Counts of steps after which shapes vary so much that programs end there."""
-        self._is_body = is_body
+        self._is_body, self._is_repeated = is_body, is_repeated or is_body
         self._shapes_seen = DynamicShapes() if may_be_dynamic else None
         self._dynamic: DynamicSignature | None = None
         self._awaited: DynamicKey | None = None
@@ -291,7 +294,7 @@ class ProgramCache:
 
     def _continuation_cache(self, guard: Guard) -> ProgramCache:
         plan = continuation_plan(self.plan, guard.count, guard.live, guard.known)
-        return ProgramCache(plan, self._providers, self._arenas, self._depth + 1)
+        return ProgramCache(plan, self._providers, self._arenas, self._depth + 1, is_repeated=self._is_repeated)
 
     def _make(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         """Run, and make a program of the run."""
@@ -307,13 +310,16 @@ class ProgramCache:
     ) -> list[Array] | tuple[_Entry, Exited]:
         """Results of a run that was traced, or its program and the side exit it took; the program is kept if it pays."""
         from .lowering.binding import bind_steps
+        from .lowering.scheduling import with_host_steps_ahead
         from .program import Program
 
         results, specialisation = self._traced(signature, feeds, control)
+        specialisation.is_repeated = self._is_repeated
         if isinstance(signature, DynamicKey) and isinstance(results, list) and not self._may_pay(specialisation.unknown_steps):
             self._refuse(signature)
             return results
         fused = self._fused(specialisation, may_compile=may_compile)
+        fused = replace(fused, specialisation=with_host_steps_ahead(fused.specialisation, self._providers))
         program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
         replaced = self._programs.pop(signature, None)
         entry = _Entry(program, specialisation.kept_bytes, is_final=fused.is_complete)

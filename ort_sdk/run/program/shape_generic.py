@@ -11,7 +11,7 @@ from ort_sdk.plan import ExecutionPlan, Step
 from ort_sdk.run.executor import RunControl, execute
 from ort_sdk.run.types import SECONDS_BEFORE_COMPILING, BindingProvider
 
-from .tracing.abstract_values import is_declared
+from .specialisation import is_declared
 
 __all__ = ["ShapeGenericRunner"]
 

@@ -10,7 +10,13 @@ from ort_sdk.plan import ExecutionPlan, Step
 
 from .guards import Guard
 
-__all__ = ["ProgramStep", "Specialisation"]
+__all__ = ["ProgramStep", "Specialisation", "is_declared"]
+
+
+def is_declared(step: Step) -> bool:
+    """Whether a step is free of side effects: a kernel that declares nothing runs even if its outputs are not read."""
+    kernel = step.kernel
+    return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 
 @dataclass(slots=True)
@@ -48,6 +54,9 @@ class Specialisation:
     """Steps that were unrolled and inlined from control flow."""
     dynamic_feeds: frozenset[int] = frozenset()
     """Feeds with dynamic shapes."""
+    is_repeated: bool = False
+    """Whether one run may replay the program several times, as that of a loop's body: a device may still read the host's memory
+    of the time before."""
 
     @property
     def unknown_steps(self) -> int:

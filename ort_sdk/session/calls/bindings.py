@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import Fetch
 from ort_sdk.session.values.ort_value import OrtValue
+
+from .bound_feeds import BoundFeeds
+from .deliveries import Deliveries
 
 __all__ = ["Bindings", "CheckedBindings", "GivenMemory", "Target"]
 
@@ -27,7 +31,10 @@ class GivenMemory(NamedTuple):
     array: Any
 
 
-@dataclass(frozen=True, slots=True)
+_array_of = operator.attrgetter("_value")
+
+
+@dataclass(slots=True)
 class CheckedBindings:
     """Bindings that fit a session."""
 
@@ -35,14 +42,27 @@ class CheckedBindings:
     """Stands for the session, and does not keep it alive."""
     outputs: tuple[tuple[int, Target], ...]
     """Fetch by position, and where it goes."""
-    feeds: list[Array] | None
+    feeds: BoundFeeds | None
     """Arrays that are the same in each run; None if they are to be read in each."""
-    is_on_host: bool
-    """Whether all results are made and wanted on the host."""
+    on_devices: tuple[OrtValue, ...]
+    """Inputs and memory for outputs that are on devices."""
+    arrays: tuple[Array, ...]
+    """Those they had when they were checked."""
+    queues: tuple[int, ...]
+    """Of each, the position among the session's providers of the one in whose queue its work is; -1 if there is none."""
+    deliveries: Deliveries | None
+    """Where results go; None if all are made and wanted on the host."""
     made: tuple[tuple[int, int, str], ...]
     """Position among the outputs, fetch and type of those that the session makes memory for."""
     filled: tuple[GivenMemory, ...]
     """Memory for the others, where all is on the host."""
+    overwritten: Mapping[int, Array] | None = None
+    """Feeds in whose memory an output is wanted, by the output's position; None if it is not known, or may change."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all values have the arrays that were checked: a provider that cannot overwrite one replaces it."""
+        return all(map(operator.is_, map(_array_of, self.on_devices), self.arrays))
 
 
 @dataclass(slots=True)
@@ -55,5 +75,7 @@ class Bindings:
     """Outputs wanted."""
     targets: Sequence[Target]
     """Of each output: a device, or a value to fill."""
+    is_for_one_run: bool = False
+    """Whether nothing pays but what the next run needs."""
     checked: CheckedBindings | None = None
     """What is known of them since their first run."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,23 +14,26 @@ from ort_sdk.api import (
     Array,
     CompilationContext,
     CompilationPolicy,
-    HostArray,
     InvalidArgument,
     OrtSdkError,
     compilation_context,
     overwriting,
 )
 from ort_sdk.api import OrtDevice as Device
+from ort_sdk.config_keys import DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import ExecutionPlan, Fetch
 from ort_sdk.run import PlanRunner, RunControl
 from ort_sdk.session.providers.device_memory import DeviceAccess, device_memory
 from ort_sdk.session.providers.opened import ProviderScope, SessionProvider, raise_scope_error
+from ort_sdk.session.providers.readiness import Ready, recorded, settle
 from ort_sdk.session.values.ort_value import OrtValue
 
 from .bindings import Bindings, CheckedBindings, GivenMemory, Target
+from .bound_feeds import bound_feeds
+from .deliveries import Deliveries, Delivery, check_fits
 from .feeds import FeedReader, check_shape
-from .fetches import FetchSelection, hand_out, is_held_here_only
+from .fetches import FetchSelection, hand_out
 
 __all__ = ["BoundRuns"]
 
@@ -61,15 +66,26 @@ class BoundRuns:
         self._reader, self._runner, self._selection, self._scope, self._transfers = reader, runner, selection, scope, transfers
         self._scoped = scoped
         self._fetches = runner.plan.fetches
-        self._takes_host_values = all(feed.device == CPU_DEVICE for feed in runner.plan.feeds)
         self._access = {
             provider.device: DeviceAccess(provider.device, provider) for provider in providers if not provider.device.is_cpu
         }
+        self._queues = [provider for provider in providers if provider.is_asynchronous]
+        self._reads_late = any(provider.reads_late for provider in providers)
+        self._unread: Sequence[Ready | None] = ()
+        """Ends of the latest run whose work may still read buffers on the host."""
         self._in_place = _in_place(runner.plan)
         self._session = object()
 
+    def finish_reading(self) -> None:
+        """Wait until no earlier run's work reads buffers on the host, which the next run overwrites."""
+        for ready in self._unread:
+            if ready is not None:
+                # Whoever reads that run's results is told what went wrong.
+                with contextlib.suppress(Exception):
+                    ready.wait()
+
     def run(self, bindings: Bindings, control: RunControl) -> list[OrtValue]:
-        """Run once.
+        """Run once. Work for results on devices may still be queued when it returns: they say themselves when they are ready.
 
         Returns:
             A value per output, where it is wanted.
@@ -78,26 +94,67 @@ class BoundRuns:
             InvalidArgument: no such output, or memory that cannot hold it.
         """
         checked = bindings.checked
-        if checked is None or checked.session is not self._session:
+        if checked is None or checked.session is not self._session or not checked.is_current:
             checked = bindings.checked = self._check(bindings)
+        placed: list[Array] = []
+        ready: Sequence[Ready | None] = _DONE
         try:
             with self._scope(control):
-                feeds = self._reader.read_values(bindings.given) if checked.feeds is None else checked.feeds
-                overwritten = self._overwritten(feeds, checked) if self._in_place and checked.filled else {}
+                if self._unread:
+                    self.finish_reading()
+                if checked.on_devices:
+                    self._follow(checked.on_devices)
+                feeds, signature = (
+                    (self._reader.read_values(bindings.given), None) if checked.feeds is None else checked.feeds.read()
+                )
+                overwritten = self._overwritten(feeds, checked) if self._in_place else {}
                 if overwritten:
                     with overwriting(overwritten.values()), _not_begun_again():
-                        results = self._runner.run(feeds, control)
+                        results = self._runner.run(feeds, control, signature)
                 else:
-                    results = self._runner.run(feeds, control)
-                if not checked.is_on_host:
-                    results = self._placed(results, checked.outputs)
+                    results = self._runner.run(feeds, control, signature)
+                if checked.deliveries is not None:
+                    placed = checked.deliveries.place(results)
+                if self._queues and (checked.on_devices or checked.deliveries is not None):
+                    ready = self._ended(checked, control)
         except OrtSdkError:
+            settle(self._queues)
             raise
         except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            settle(self._queues)
             raise_scope_error(error, self._scoped)
-        if checked.is_on_host:
+        if checked.deliveries is None:
             return _delivered_on_host(results, checked, overwritten)
-        return [self._delivered(value, *output) for value, output in zip(results, checked.outputs, strict=True)]
+        return checked.deliveries.values(placed, ready)
+
+    def _follow(self, values: Sequence[OrtValue]) -> None:
+        """Let the run's work come after that on what is bound, which other sessions or providers may have queued."""
+        for ready in set(map(_ready_of, values)):
+            if ready is not None:
+                access = self._access.get(ready.execution_provider.device)
+                ready.precede(None if access is None or access.provider is None else access.provider.execution_provider)
+
+    def _ended(self, checked: CheckedBindings, control: RunControl) -> Sequence[Ready | None]:
+        """When the run's work is done, by queue, noted at the values that are bound; None where it was waited for."""
+        ready: list[Ready | None] = [recorded(provider) for provider in self._queues]
+        # Others may read or free such memory without asking when it is ready; and no queue says when another device's was read.
+        is_awaited = any(map(_is_shared, checked.on_devices)) or -1 in checked.queues
+        is_awaited = is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1"
+        if is_awaited or (self._reads_late and (checked.feeds is None or checked.feeds.reads_host)):
+            for each in ready:
+                if each is not None:
+                    each.wait()
+            ready = [None] * len(ready)
+        elif self._reads_late:
+            self._unread = tuple(ready)
+        ready.append(None)
+        for value, queue in zip(checked.on_devices, checked.queues, strict=True):
+            value.ready = ready[queue]
+        return ready
+
+    def _queue_of(self, device: Device) -> int:
+        """Position of the provider whose queue a device's work is in; -1 if there is none."""
+        return next((index for index, provider in enumerate(self._queues) if provider.device == device), -1)
 
     def _check(self, bindings: Bindings) -> CheckedBindings:
         outputs = tuple(zip(self._selection.indices(bindings.names) or [], bindings.targets, strict=True))
@@ -110,72 +167,67 @@ class BoundRuns:
                 filled.append(GivenMemory(fetch, index, target, target.value))
             else:
                 made.append((position, index, fetch.type or ""))
-        feeds = _lasting(self._reader, bindings.given) if self._takes_host_values else None
-        return CheckedBindings(self._session, outputs, feeds, is_on_host, tuple(made), tuple(filled))
+        feeds = None
+        if not bindings.is_for_one_run:
+            feeds = bound_feeds(self._runner.plan.feeds, self._reader, bindings.given, self._transfers)
+        values = [*bindings.given.values(), *(memory.value for memory in filled)]
+        on_devices = tuple(value for value in values if isinstance(value, OrtValue) and value.device is not CPU_DEVICE)
+        arrays = tuple(value.value for value in on_devices)
+        queues = tuple(self._queue_of(value.device) for value in on_devices)
+        deliveries = None if is_on_host else self._deliveries(outputs)
+        places = (on_devices, arrays, queues, deliveries)
+        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled))
 
-    def _overwritten(self, feeds: Sequence[Array], checked: CheckedBindings) -> dict[int, HostArray]:
+    def _deliveries(self, outputs: Sequence[tuple[int, Target]]) -> Deliveries:
+        last = {index: position for position, (index, _) in enumerate(outputs)}
+        return Deliveries(
+            [self._delivery(index, target, last[index] == position) for position, (index, target) in enumerate(outputs)],
+            self._transfers,
+        )
+
+    def _delivery(self, index: int, target: Target, is_last: bool) -> Delivery:
+        fetch, device = self._fetches[index], _device_of(target)
+        return Delivery(
+            name=fetch.name,
+            fetch=index,
+            target=target if isinstance(target, OrtValue) else None,
+            made_in=self._access_to(fetch.device),
+            wanted_in=self._access_to(device),
+            type=fetch.type or "",
+            is_owned=fetch.is_owned,
+            is_last=is_last,
+            may_be_there=any(index == output for _, output in self._in_place),
+            queue=self._queue_of(device),
+        )
+
+    def _access_to(self, device: Device) -> DeviceAccess:
+        return self._access.get(device) or device_memory(device)
+
+    def _overwritten(self, feeds: Sequence[Array], checked: CheckedBindings) -> Mapping[int, Array]:
         """Feeds whose memory the caller wants an output in that may be there, by the output's position."""
+        if checked.overwritten is not None:
+            return checked.overwritten
         targets = dict(checked.outputs)
         found = {}
         for feed, fetch in self._in_place:
             target = targets.get(fetch)
-            if isinstance(target, OrtValue) and target.holds(feeds[feed]):
+            if isinstance(target, OrtValue) and target.device == self._fetches[fetch].device and target.holds(feeds[feed]):
                 found[fetch] = feeds[feed]
+        if checked.feeds is not None:
+            checked.overwritten = found
         return found
 
-    def _placed(self, results: list[Array], outputs: Sequence[tuple[int, Target]]) -> list[Array]:
-        """Results where they are wanted, in memory of their own."""
-        return [
-            self._place(results, index, target, is_last=all(index != later for later, _ in outputs[position + 1 :]))
-            for position, (index, target) in enumerate(outputs)
-        ]
 
-    def _place(self, results: list[Array], index: int, target: Target, *, is_last: bool) -> Array:
-        """A result where it is wanted, in memory of its own; one that is copied into given memory of the host as it is."""
-        fetch, device = self._fetches[index], _device_of(target)
-        if fetch.device == device == CPU_DEVICE:
-            if isinstance(target, OrtValue) and fetch.is_owned:
-                return results[index]
-            wanted = [results[index]]
-            if is_last:
-                # No other list may hold it: what is held here only is handed out without a copy.
-                results[index] = None
-            return hand_out(wanted)[0]
-        # A program may keep a result that is the same in every run.
-        if fetch.device == device and fetch.is_owned and is_held_here_only(results, index):
-            return results[index]
-        return self._transfers.copy(results[index], fetch.device, device)
-
-    def _delivered(self, value: Array, index: int, target: Target) -> OrtValue:
-        fetch, device = self._fetches[index], _device_of(target)
-        made = OrtValue.wrap(value, self._access.get(device) or device_memory(device), fetch.type or "")
-        if not isinstance(target, OrtValue):
-            return made
-        if not target.holds(value):
-            _fill_preallocated(target, made, fetch.name)
-        return target
+_DONE: tuple[None] = (None,)
+_ready_of = operator.attrgetter("ready")
+_is_shared = operator.attrgetter("is_shared")
 
 
 def _device_of(target: Target) -> Device:
     return target.device if isinstance(target, OrtValue) else target
 
 
-def _lasting(reader: FeedReader, given: Mapping[str, OrtValue]) -> list[Array] | None:
-    """Feeds as they will be in each run, where they are arrays of numbers taken as they are; None otherwise."""
-    held = {id(value.value) for value in given.values()}
-    feeds: list[Array] = []
-    for feed in reader.read_values(given):
-        if feed is None:
-            feeds.append(None)
-        elif type(feed) is np.ndarray and not feed.dtype.hasobject and id(feed) in held:
-            # Shape and type stay what they are now, whatever is done to the caller's array.
-            feeds.append(feed.view())
-        else:
-            return None
-    return feeds
-
-
-def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritten: Mapping[int, HostArray]) -> list[OrtValue]:
+def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritten: Mapping[int, Array]) -> list[OrtValue]:
     """Results of the host in values of the host.
 
     Args:
@@ -192,7 +244,8 @@ def _delivered_on_host(results: list[Array], checked: CheckedBindings, overwritt
     for memory, content in zip(checked.filled, contents, strict=True):
         array = memory.array
         if type(content) is not np.ndarray or content.shape != array.shape or content.dtype != array.dtype:
-            _fill_preallocated(memory.value, OrtValue.wrap(content, _HOST, memory.fetch.type or ""), memory.fetch.name)
+            check_fits(memory.value, content, _HOST, memory.fetch.type or "", memory.fetch.name)
+            memory.value.overwrite(OrtValue.wrap(content, _HOST, memory.fetch.type or ""))
         elif content is not overwritten.get(memory.position) and not (overwritten and memory.value.holds(content)):
             array[...] = content
     values: list[Any] = [target for _, target in checked.outputs]
@@ -217,20 +270,6 @@ def _check_preallocated(target: OrtValue, fetch: Fetch) -> None:
     if fetch.type and target.data_type() != fetch.type:
         raise InvalidArgument(f"Unexpected output data type. Actual: ({target.data_type()}) , expected: ({fetch.type})")
     check_shape(fetch.name, tuple(target.shape()), fetch.shape, "output")
-
-
-def _fill_preallocated(target: OrtValue, made: OrtValue, name: str) -> None:
-    """Put an output into given memory.
-
-    Raises:
-        InvalidArgument: the output has another type or shape.
-    """
-    if target.shape() != made.shape() or target.data_type() != made.data_type():
-        raise InvalidArgument(
-            f"The output OrtValue provided for output '{name}' is {target.data_type()}{target.shape()} but this run computed "
-            f"{made.data_type()}{made.shape()}. Bind the output to a device instead, or memory of the shape each run makes."
-        )
-    target.overwrite(made)
 
 
 def _in_place(plan: ExecutionPlan) -> tuple[tuple[int, int], ...]:

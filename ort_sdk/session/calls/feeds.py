@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Array, Fail, InvalidArgument, tensor_type_element
+from ort_sdk.api import CPU_DEVICE, Array, Fail, InvalidArgument, OrtDevice, tensor_type_element
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.plan import Feed
@@ -65,10 +65,11 @@ class FeedReader:
         self._checks = [_check(feed) for feed in feeds]
         self._names = frozenset(feed.name for feed in feeds)
         self._required = [check.feed.name for check in self._checks if not check.may_be_absent]
-        self._fast = [
-            (check.feed.name, check.fast_dtype, check.shape, check.rank, check.sizes, check.feed.device == CPU_DEVICE)
-            for check in self._checks
+        self._fast = [(check.feed.name, check.fast_dtype, check.shape, check.rank, check.sizes) for check in self._checks]
+        self._elsewhere = [
+            (position, check.feed.device) for position, check in enumerate(self._checks) if check.feed.device != CPU_DEVICE
         ]
+        """Feeds that the plan does not want on the host, and where."""
 
     def read(self, input_feed: Mapping[str, Any]) -> list[Array]:
         """Values in the order of the plan's feeds, each on the device the plan wants; None for one left at its default.
@@ -82,18 +83,17 @@ class FeedReader:
             return self._read_slowly(input_feed)
         if len(values) != len(input_feed):
             self._check_names(input_feed)
-        return values
+        return self._where_wanted(values)
 
     def _as_they_are(self, input_feed: Mapping[str, Any]) -> list[Array] | None:
-        """Values in the order of the plan's feeds; None if one of them needs a longer look."""
+        """Host arrays in the order of the plan's feeds; None if one of them needs a longer look."""
         values: list[Array] = []
         ndarray = np.ndarray
         try:
-            for name, dtype, shape, rank, sizes, is_on_host in self._fast:
+            for name, dtype, shape, rank, sizes in self._fast:
                 value = input_feed[name]
                 if (
                     type(value) is not ndarray
-                    or not is_on_host
                     or (value.dtype is not dtype and (dtype is None or value.dtype != dtype))
                     or value.flags.num & _C_CONTIGUOUS_AND_ALIGNED != _C_CONTIGUOUS_AND_ALIGNED
                     or (value.shape != shape and (shape is not None or not _fits(value, rank, sizes)))
@@ -106,20 +106,38 @@ class FeedReader:
             return None
         return values
 
+    def _where_wanted(self, values: list[Array]) -> list[Array]:
+        """Host arrays, each on the device the plan wants, in the same list."""
+        for position, device in self._elsewhere:
+            values[position] = self._transfers.copy(values[position], CPU_DEVICE, device)
+        return values
+
     def read_values(self, given: Mapping[str, OrtValue]) -> list[Array]:
         """The same for bound values, of which missing ones are an error of the run."""
-        on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device == CPU_DEVICE}
+        on_host = {name: value.value for name, value in given.items() if type(value) is OrtValue and value.device is CPU_DEVICE}
         values = self._as_they_are(on_host)
         if values is not None and len(values) == len(given):
-            return values
+            return self._where_wanted(values)
+        if len(on_host) == len(given) == len(self._fast):
+            self._check_given(given)
+            return self.read(on_host)
+        return [
+            self._on_device(array, source, check)
+            for check, (array, source) in zip(self._checks, self.converted(given), strict=True)
+        ]
+
+    def converted(self, given: Mapping[str, OrtValue]) -> list[tuple[Array, OrtDevice]]:
+        """Bound values in the order of the plan's feeds, checked, each where it is, with its device."""
+        self._check_given(given)
+        # No comprehension over what is given: the traceback of an error would keep it.
+        names = [check.feed.name for check in self._checks]
+        return list(map(self._converted, self._checks, map(given.get, names)))
+
+    def _check_given(self, given: Mapping[str, OrtValue]) -> None:
         self._check_names(given)
         for name in self._required:
             if name not in given:
                 raise Fail(f"Missing Input: {name}")
-        arrays = {name: value.value for name, value in given.items() if value.device is CPU_DEVICE}
-        if len(arrays) == len(self._fast):
-            return self.read(arrays)
-        return [self._value(check, given.get(check.feed.name)) for check in self._checks]
 
     def check_required(self, names: Sequence[str]) -> None:
         """Refuse a call that leaves out an input.
@@ -146,16 +164,26 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's inputs are {sorted(self._names)}")
 
     def _value(self, check: _Check, value: Any) -> Array:
+        if isinstance(value, OrtValue):
+            value.wait()
+        return self._on_device(*self._converted(check, value), check)
+
+    def _converted(self, check: _Check, value: Any) -> tuple[Array, OrtDevice]:
+        """A value of the declared type, and where it is."""
         if value is None:
             if not check.may_be_absent:
                 raise Fail(f"Missing Input: {check.feed.name}: None was fed, and the input is neither optional nor has a default")
-            return None
+            return None, check.feed.device
         converted = check.convert(value)
         source = value.device if isinstance(value, OrtValue) and converted is value.value else CPU_DEVICE
         if check.is_tensor and converted is not None:
             shape = tuple(value.shape()) if isinstance(value, OrtValue) else converted.shape
             check_shape(check.feed.name, shape, check.feed.shape)
-        return converted if source == check.feed.device else self._transfers.copy(converted, source, check.feed.device)
+        return converted, source
+
+    def _on_device(self, array: Array, source: OrtDevice, check: _Check) -> Array:
+        target = check.feed.device
+        return array if source is target or source == target else self._transfers.copy(array, source, target)
 
 
 def _fits(value: Any, rank: int | None, sizes: tuple[tuple[int, int], ...]) -> bool:

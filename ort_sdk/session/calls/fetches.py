@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import LENT_MEMORY, HostArray, InvalidArgument, OutOfMemory
+from ort_sdk.api import CPU_DEVICE, LENT_MEMORY, HostArray, InvalidArgument, OrtDevice, OutOfMemory
+from ort_sdk.memory import DataTransferManager
+from ort_sdk.plan import Fetch
 
-__all__ = ["FetchSelection", "hand_out", "is_held_here_only"]
+__all__ = ["HELD_ONCE", "FetchSelection", "bring_to_host", "hand_out"]
 
 _C_CONTIGUOUS = 0x0001
 _OWNS_DATA = 0x0004
@@ -50,6 +52,27 @@ class FetchSelection:
         return [self._index[name] for name in names]
 
 
+def bring_to_host(
+    results: list[Any], fetches: Sequence[Fetch], wanted: Iterable[int] | None, transfers: DataTransferManager
+) -> None:
+    """Copy results that are on devices to the host, in place, with one wait for those of one device.
+
+    Args:
+        results: one value per fetch, where the plan leaves it.
+        fetches: the plan's.
+        wanted: positions of those to be copied; None for all.
+        transfers: of the session.
+    """
+    on_devices: dict[OrtDevice, list[int]] = {}
+    for position in dict.fromkeys(range(len(fetches)) if wanted is None else wanted):
+        if fetches[position].device != CPU_DEVICE:
+            on_devices.setdefault(fetches[position].device, []).append(position)
+    for device, positions in on_devices.items():
+        copied = transfers.copy_all([results[position] for position in positions], device, [None] * len(positions))
+        for position, value in zip(positions, copied, strict=True):
+            results[position] = value
+
+
 def hand_out(values: list[Any]) -> list[Any]:
     """Make every array writable, contiguous and nobody else's, in place.
 
@@ -66,7 +89,7 @@ def hand_out(values: list[Any]) -> list[Any]:
         kind = type(values[position])
         if kind is np.ndarray:
             # Asked here, since a call would take longer than what mostly is the answer: its memory is its own.
-            if sys.getrefcount(values[position]) > _HELD_ONCE or (
+            if sys.getrefcount(values[position]) > HELD_ONCE or (
                 values[position].flags.num & _OWN != _OWN and not _is_sole_view(values, position)
             ):
                 values[position] = _own_copy(values[position])
@@ -88,11 +111,6 @@ def _own_copy(array: HostArray) -> HostArray:
         raise OutOfMemory(
             f"an output of shape {list(array.shape)} and {array.dtype} does not fit into memory: {error}"
         ) from error
-
-
-def is_held_here_only(values: list[Any], position: int) -> bool:
-    """Whether nothing but the list refers to one of its values, whatever its class."""
-    return _holders(values, position) <= _HELD_ONCE
 
 
 def _holders(values: list[Any], position: int) -> int:
@@ -131,7 +149,8 @@ def _root_references(values: list[Any], position: int) -> int:
     return sys.getrefcount(root)
 
 
-_HELD_ONCE = _holders([object()], 0)
+HELD_ONCE = _holders([object()], 0)
+"""References to an object that only a list holds, as ``sys.getrefcount`` of the list's element counts them."""
 _LIST_HELD_ONCE = _element_references([object()])
 _ROOT_HELD_ONCE = _root_references([np.empty((1, 1)).reshape(1)], 0)
 

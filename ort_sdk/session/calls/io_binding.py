@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, OrtSdkError, TensorElementType, tensor_type
+from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, OrtSdkError, tensor_type
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import foreign_class, public_class
-from ort_sdk.session.providers.device_memory import device_memory
+from ort_sdk.session.providers.device_memory import DeviceAccess, device_memory
 from ort_sdk.session.values.node_arg import NodeArg
 from ort_sdk.session.values.ort_device import OrtDevice, device_of
-from ort_sdk.session.values.ort_value import OrtValue, OrtValueVector
+from ort_sdk.session.values.ort_value import OrtValue, OrtValueVector, host_copies
+from ort_sdk.session.values.type_strings import given_element_type
 
 from .bindings import Bindings, Target
 from .feed_conversion import converter
@@ -67,11 +67,20 @@ class IOBinding:
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """Bind an input to host memory at an address, which the caller keeps alive.
+        """Bind an input to memory at an address, which the caller keeps alive, and fills before the run.
+
+        Args:
+            name: of the input.
+            device_type: name of the device the address is of, ``cpu``.
+            device_id: which one of several.
+            element_type: NumPy type or ONNX's code.
+            shape: sizes; the memory is dense, row by row.
+            buffer_ptr: of the first element, as ``data_ptr`` of a tensor gives it.
 
         Raises:
             Fail: no such input.
-            NotImplemented: memory of another device, which has no portable address; bind an OrtValue instead.
+            InvalidArgument: a shape, type or address that memory cannot have.
+            NotImplemented: the device's provider makes no arrays of memory at an address; bind an OrtValue instead.
         """
         self._declared_type(name)
         self._bind_input(name, _at_address(OrtDevice.make(device_type, device_id), element_type, shape, buffer_ptr))
@@ -94,11 +103,23 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Ask for an output on a device, or in host memory at an address.
+        """Ask for an output on a device, or in memory there at an address, which the caller keeps alive.
+
+        A run waits at its end until results are in memory at an address, unless its options have the entry
+        ``disable_synchronize_execution_providers``; ``synchronize_outputs`` waits then.
+
+        Args:
+            name: of the output.
+            device_type: name of the device, or the device.
+            device_id: which one of several.
+            element_type: of memory at an address: NumPy type or ONNX's code.
+            shape: of memory at an address: sizes; it is dense, row by row.
+            buffer_ptr: address of the first element; None for new memory in each run.
 
         Raises:
-            InvalidArgument: an address without type and shape.
+            InvalidArgument: an address without type and shape, or ones that memory cannot have.
             Fail: no such device.
+            NotImplemented: the device's provider makes no arrays of memory at an address; bind an OrtValue instead.
         """
         if buffer_ptr is None:
             self._bind_output(name, device_of(device_type, device_id))
@@ -113,10 +134,22 @@ class IOBinding:
         self._bind_output(name, _checked(ortvalue))
 
     def synchronize_inputs(self) -> None:
-        """Nothing to do: copies to a device are in order with its kernels."""
+        """Wait until devices are done with all that was queued on bound inputs, by earlier runs or copies.
+
+        Raises:
+            OrtSdkError: what that work raised.
+        """
+        for value in self._inputs.values():
+            value.synchronize()
 
     def synchronize_outputs(self) -> None:
-        """Nothing to do: the end of a run waits for its work."""
+        """Wait until the outputs of the last run are there.
+
+        Raises:
+            OrtSdkError: what the run's queued work raised.
+        """
+        for value in self._outputs:
+            value.wait()
 
     def get_outputs(self) -> list[OrtValue]:
         """Outputs of the last run, in the order they were bound."""
@@ -128,7 +161,7 @@ class IOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """Outputs of the last run as host arrays of the caller's own."""
-        return [_host_copy(value) for value in self._outputs]
+        return host_copies(self._outputs)
 
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
@@ -187,21 +220,31 @@ def _checked(value: Any) -> OrtValue:
 
 
 def _at_address(device: OrtDevice, element_type: Any, shape: Sequence[int], address: int) -> OrtValue:
-    if device.device_type() != OrtDevice.cpu():
-        raise OrtNotImplemented(
-            f"memory of {device} at address {address:#x}: addresses have no meaning across providers; "
-            "bind an OrtValue instead (OrtValue.ortvalue_from_numpy or ortvalue_from_shape_and_type with the device)"
-        )
+    kind = given_element_type(element_type)
     sizes = tuple(int(size) for size in shape)
-    dtype = TensorElementType(element_type).numpy_dtype if isinstance(element_type, int) else np.dtype(element_type)
-    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize
-    memory = (ctypes.c_uint8 * nbytes).from_address(int(address))
-    array = np.frombuffer(memoryview(memory), dtype=dtype).reshape(sizes) if nbytes else np.empty(sizes, dtype)
-    return OrtValue.wrap(array, device_memory(CPU_DEVICE), tensor_type(TensorElementType.from_numpy_dtype(dtype)))
+    if any(size < 0 for size in sizes):
+        raise InvalidArgument(f"memory at an address cannot have the shape {list(sizes)}: sizes are not negative")
+    if kind.numpy_dtype.hasobject:
+        raise InvalidArgument(f"memory at an address holds numbers, not {kind.name}; bind an array or an OrtValue")
+    if isinstance(address, bool) or not isinstance(address, (int, np.integer)):
+        raise TypeError(f"incompatible function arguments: an address is an int, got {address!r}")
+    access = _memory_of(device)
+    multiple = 1 if access.provider is None else kind.numpy_dtype.itemsize
+    if 0 not in sizes and (address <= 0 or address % multiple):
+        raise InvalidArgument(
+            f"{kind.name}{list(sizes)} cannot be in memory of {device} at address {int(address):#x}: that must be a positive "
+            f"multiple of {multiple}"
+        )
+    return OrtValue.wrap(access.wrap(int(address), sizes, kind), access, tensor_type(kind), is_shared=True)
 
 
-def _host_copy(value: OrtValue) -> Any:
-    if not value.is_tensor():
-        return value.value_on(CPU_DEVICE)
-    array = value.numpy()
-    return array.copy() if value.device == CPU_DEVICE else array
+def _memory_of(device: OrtDevice) -> DeviceAccess:
+    """Access to a device's memory.
+
+    Raises:
+        NotImplemented: no installed provider has it.
+    """
+    try:
+        return device_memory(device_of(device))
+    except Fail as error:
+        raise OrtNotImplemented(f"memory at an address of {device}: {error.text}; bind an OrtValue instead") from error

@@ -6,20 +6,21 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import CPU_DEVICE, Array, OrtSdkError
+from ort_sdk.api import CPU_DEVICE, OrtSdkError
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 from ort_sdk.session.providers.opened import ProviderScope, binding_providers, raise_scope_error
+from ort_sdk.session.providers.readiness import settle
 from ort_sdk.session.stages.state import SessionState
+from ort_sdk.session.values.ort_value import OrtValue
 
 from .feeds import FeedReader
-from .fetches import FetchSelection, hand_out
+from .fetches import FetchSelection, bring_to_host, hand_out
 
 if TYPE_CHECKING:
-    from ort_sdk.session.values.ort_value import OrtValue
-
     from .bindings import Bindings
     from .bound_run import BoundRuns
+    from .device_runs import DeviceRuns
 
 __all__ = ["SessionRuns"]
 
@@ -39,36 +40,55 @@ class SessionRuns:
         self.fetches = state.plan.fetches
         self.selection = FetchSelection([fetch.name for fetch in self.fetches])
         self._reader = FeedReader(state.plan.feeds, state.transfers)
-        self._runner = PlanRunner(
-            state.plan,
-            binding_providers(state.providers),
-            use_programs=use_programs,
-            memory=state.program_memory,
-        )
-        self._is_on_host = all(fetch.device == CPU_DEVICE for fetch in self.fetches)
+        binding = binding_providers(state.providers)
+        self._runner = PlanRunner(state.plan, binding, use_programs=use_programs, memory=state.program_memory)
+        self._device_runs: DeviceRuns | None = None
+        if any(
+            device != CPU_DEVICE
+            for device in {feed.device for feed in state.plan.feeds} | {fetch.device for fetch in self.fetches}
+        ):
+            from .device_runs import DeviceRuns
+
+            self._device_runs = DeviceRuns(state, binding, use_programs=use_programs)
+        self._queues = [provider for provider in state.providers if provider.is_asynchronous]
+        self._reads_late = any(provider.reads_late for provider in self._queues)
         scopes = {provider.name: scope for provider in state.providers if (scope := provider.run_scope()) is not None}
         self._scope, self._scoped = _scope_of(scopes), tuple(scopes)
 
     @property
     def is_settled(self) -> bool:
         """Whether there are programs, and none will be made again with more of their steps compiled."""
-        return self._runner.is_settled
+        if self._device_runs is None:
+            return self._runner.is_settled
+        settled = [*self._device_runs.settled, *([self._runner.is_settled] if self._runner.report() else [])]
+        return bool(settled) and all(settled)
 
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far."""
-        return self._runner.report()
+        others = () if self._device_runs is None else self._device_runs.report()
+        return (*self._runner.report(), *others)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], control: RunControl) -> list[Any]:
         """Run on host values; results are host values of the caller's own."""
         indices = self.selection.indices(output_names) if output_names else None
         try:
             with self._scope(control):
-                results = self._runner.run(self._reader.read(input_feed), control)
-                if not self._is_on_host:
-                    results = self._on_host(results, indices)
+                if self._bound is not None:
+                    self._bound.finish_reading()
+                if self._device_runs is None:
+                    results = self._runner.run(self._reader.read(input_feed), control)
+                elif self._device_runs.takes(input_feed):
+                    results = self._device_runs.run(input_feed, indices, control)
+                else:
+                    results = self._runner.run(self._reader.read(input_feed), control)
+                    bring_to_host(results, self.fetches, indices, self._transfers)
+                if self._queues and (self._reads_late or any(isinstance(value, OrtValue) for value in input_feed.values())):
+                    self._wait()
         except OrtSdkError:
+            settle(self._queues)
             raise
         except Exception as error:  # noqa: BLE001 - a provider's scope may raise anything
+            settle(self._queues)
             raise_scope_error(error, self._scoped)
         if indices is not None:
             # No other list may hold them: what is held here only is handed out without a copy.
@@ -95,14 +115,10 @@ class SessionRuns:
     def close(self) -> None:
         """Nothing to do: nothing goes on in the background."""
 
-    def _on_host(self, results: list[Array], indices: list[int] | None) -> list[Array]:
-        """Copy the wanted results to the host."""
-        wanted = range(len(results)) if indices is None else indices
-        for index in set(wanted):
-            device = self.fetches[index].device
-            if device != CPU_DEVICE:
-                results[index] = self._transfers.copy(results[index], device, CPU_DEVICE)
-        return results
+    def _wait(self) -> None:
+        """Wait for what reads the caller's values and arrays, which know nothing of this run."""
+        for provider in self._queues:
+            provider.synchronize()
 
 
 def _scope_of(scopes: Mapping[str, ProviderScope]) -> ProviderScope:

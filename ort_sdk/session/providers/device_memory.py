@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import CPU_DEVICE, Array, Fail, HostArray, OrtDevice, TensorElementType, element_type_of
+from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.memory import DataTransferManager
 from ort_sdk.memory.provider_memory import allocated, described
 from ort_sdk.plugins import ProviderHandle, plugin_manager
@@ -39,9 +41,40 @@ class DeviceAccess:
             return element_type_of(array), tuple(array.shape)
         return described(self.provider.execution_provider, array)
 
+    def is_same(self, first: Array, second: Array) -> bool:
+        """Whether two arrays on the device are the same elements in the same memory."""
+        if self.provider is None or first is second:
+            return first is second
+        execution_provider = self.provider.execution_provider
+        try:
+            shares = execution_provider.shares_memory(first, second)
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            raise_foreign(error, f"raised in shares_memory of {self.provider.name}")
+        return shares and described(execution_provider, first) == described(execution_provider, second)
+
+    def wrap(self, address: int, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+        """An array of memory on the device, dense and row by row; whoever gave the address keeps it alive.
+
+        Raises:
+            NotImplemented: the provider makes no arrays of memory at an address.
+        """
+        if self.provider is None:
+            return _host_memory(address, shape, element_type.numpy_dtype)
+        try:
+            return self.provider.execution_provider.wrap_memory(address, shape, element_type, None)
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            raise_foreign(error, f"while {self.provider.name} wrapped memory at {address:#x} on {self.device}")
+
     def to_host(self, array: Array) -> Any:
         """The contents in host memory; the array itself if it is there already."""
         return self._copy(array, self.device, CPU_DEVICE)
+
+    def all_to_host(self, arrays: Sequence[Array]) -> list[Any]:
+        """The contents of arrays in host memory, after one wait where the provider can do that."""
+        if self.provider is None:
+            return list(arrays)
+        with run_scope_of(self.provider, waits=False):
+            return self._transfers.copy_all(arrays, self.device, [None] * len(arrays))
 
     def from_host(self, array: HostArray) -> Array:
         """The contents in the device's memory; the array itself if the device is the host."""
@@ -50,7 +83,7 @@ class DeviceAccess:
     def _copy(self, array: Array, source: OrtDevice, target: OrtDevice) -> Any:
         if self.provider is None:
             return array
-        with run_scope_of(self.provider):
+        with run_scope_of(self.provider, waits=not target.is_cpu):
             return self._transfers.copy(array, source, target)
 
     def fill(self, destination: Array, contents: Array, source: OrtDevice) -> bool:
@@ -72,6 +105,14 @@ class DeviceAccess:
         if self.provider.allocator is None:
             raise Fail(f"{self.provider.name} offers no allocator for {self.device}; make the value from a NumPy array instead")
         return allocated(self.provider.allocator, self.provider.name, shape, element_type)
+
+
+def _host_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.frombuffer(memoryview(memory), dtype=dtype).reshape(shape)
 
 
 def _allocate_on_host(shape: Sequence[int], element_type: TensorElementType) -> HostArray:

@@ -72,6 +72,23 @@ class SessionProvider:
         """Where its arrays live."""
         return self.execution_provider.device
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether work may still be queued where its ``run_scope`` ends."""
+        return type(self.execution_provider).synchronize is not ExecutionProvider.synchronize
+
+    @property
+    def reads_late(self) -> bool:
+        """Whether queued work may read host memory after a run."""
+        return self.is_asynchronous and bool(getattr(self.data_transfer, "reads_late", False))
+
+    def synchronize(self) -> None:
+        """Wait for all its queued work; an error of that names the provider."""
+        try:
+            self.execution_provider.synchronize()
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            raise_foreign(error, f"raised by work that was queued on {self.device} by {self.name}")
+
     def run_scope(self) -> ProviderScope | None:
         """Context of the provider's part of each run; None if it has nothing to do there."""
         execution_provider = self.execution_provider
@@ -101,11 +118,18 @@ class SessionProvider:
 
 
 @contextlib.contextmanager
-def run_scope_of(provider: SessionProvider) -> Iterator[None]:
-    """A provider's scope outside of runs, for calls whose errors name it already."""
+def run_scope_of(provider: SessionProvider, *, waits: bool = True) -> Iterator[None]:
+    """A provider's scope outside of runs, for calls whose errors name it already.
+
+    Args:
+        provider: the provider.
+        waits: whether all work is to be done where it ends; False if what is inside has waited for what counts.
+    """
     try:
         with provider.execution_provider.run_scope():
             yield
+        if waits and provider.is_asynchronous:
+            provider.synchronize()
     except Exception as error:
         if isinstance(error, OrtSdkError):
             raise
@@ -220,8 +244,9 @@ def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, Dev
 
 def binding_providers(providers: Sequence[SessionProvider]) -> dict[str, BindingProvider]:
     """What binding kernels needs of the providers that can preallocate."""
+    transfers = data_transfers(providers)
     return {
-        provider.name: BindingProvider(provider.execution_provider, provider.allocator, provider.device)
+        provider.name: BindingProvider(provider.execution_provider, provider.allocator, provider.device, transfers)
         for provider in providers
         if provider.allocator is not None
     }

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, OrtDevice, Subgraph, Tensor
+from ort_sdk.api import InvalidArgument, Subgraph, Tensor
 from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
-from ort_sdk.memory import DataTransferManager, InitializerPlacement, PackingNode, Prepacker, weight_identity
-from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices
+from ort_sdk.memory import DataTransferManager, DeviceCopy, InitializerPlacement, PackingNode, Prepacker, weight_identity
+from ort_sdk.partition import COPY_DOMAIN, FIRST_CARRIED, Assignment, ValueDevices, carried_devices
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
 from ort_sdk.session.providers.opened import SessionProvider, binding_providers
@@ -75,7 +75,7 @@ class SessionPlanner:
     def _kernel(self, node: Node, graph: Graph, devices: ValueDevices) -> NodeKernel:
         if node.domain == COPY_DOMAIN:
             source, target = devices.devices[node.inputs[0]], devices.devices[node.outputs[0]]
-            return NodeKernel(_Copy(self._transfers, source, target), source)
+            return NodeKernel(DeviceCopy(self._transfers, source, target), target)
         provider = self._providers[node.execution_provider]
         create_info = self._assignment.kernel_for(node)
         if create_info is None:
@@ -92,13 +92,16 @@ class SessionPlanner:
         kernel = create_kernel(create_info, info)
         kernel_def = create_info.kernel_def
         packed_inputs, packers = self._prepack(provider, kernel, node, info.constants)
+        carried = carried_devices(node, devices) if node.subgraphs and kernel_def.hands_on_values else {}
+        passed = tuple((index, index - FIRST_CARRIED) for index in carried)
         return NodeKernel(
             kernel,
             provider.device,
             packed_inputs=packed_inputs,
             packers=packers,
             host_inputs=kernel_def.input_on_host,
-            aliases=(*kernel_def.alias, *kernel_def.may_inplace),
+            input_devices=carried,
+            aliases=(*kernel_def.alias, *kernel_def.may_inplace, *passed),
         )
 
     def _bodies(self, node: Node, devices: ValueDevices) -> dict[str, Subgraph]:
@@ -142,18 +145,3 @@ class _Compiled:
 
     def __init__(self, compute: Any) -> None:
         self.compute = compute
-
-
-class _Copy:
-    """A copy between two devices, as a step."""
-
-    __slots__ = ("_source", "_target", "_transfers")
-
-    def __init__(self, transfers: DataTransferManager, source: OrtDevice, target: OrtDevice) -> None:
-        self._transfers = transfers
-        self._source = source
-        self._target = target
-
-    def compute(self, value: Any) -> Any:
-        """The value on the other device."""
-        return self._transfers.copy(value, self._source, self._target)

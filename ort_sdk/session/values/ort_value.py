@@ -12,18 +12,22 @@ from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.foreign_errors import only_ort_errors, public_class
 from ort_sdk.graph.tensor import unpack_elements
 from ort_sdk.session.providers.device_memory import DeviceAccess, copy_between, device_memory
+from ort_sdk.session.providers.readiness import Ready
 
+from .dlpack import DLPACK_CPU, array_of, capsule_of, device_of_array
 from .memory_info import OrtMemoryInfo
 from .ort_device import OrtDevice, device_of
 from .sparse_tensor import SparseTensor
-from .type_strings import type_of_value
+from .type_strings import given_element_type, type_of_value
 
-__all__ = ["OrtValue", "OrtValueVector", "copy_tensors"]
+__all__ = ["OrtValue", "OrtValueVector", "copy_tensors", "host_copies"]
 
 
-@public_class(but=("wrap", "value", "device", "has_value", "holds", "is_tensor", "overwrite", "value_on"))
+@public_class(but=("wrap", "value", "device", "has_value", "holds", "is_tensor", "overwrite", "replace", "value_on", "wait"))
 class OrtValue:
     """A value and the device it is on. Host tensors are NumPy arrays, aliased and never copied.
+
+    A run may end before a device is done with it. Whatever reads or writes the value on the host waits for that by itself.
 
     Args:
         ortvalue: the OrtValue to stand for; use the ``ortvalue_…`` makers for anything else.
@@ -33,7 +37,12 @@ class OrtValue:
         ValueError: ``ortvalue`` is none.
     """
 
-    __slots__ = ("__weakref__", "_access", "_type", "_value")
+    __slots__ = ("__weakref__", "_access", "_type", "_value", "is_shared", "ready")
+
+    is_shared: bool
+    """Whether others know where its memory on a device is, and may use it without asking: runs on it wait at their end."""
+    ready: Ready | None
+    """When its device is done with it; None if it is."""
 
     def __init__(self, ortvalue: OrtValue, numpy_obj: Any = None) -> None:
         del numpy_obj
@@ -45,20 +54,28 @@ class OrtValue:
         self._value: Any = ortvalue._value
         self._access: DeviceAccess = ortvalue._access
         self._type: str = ortvalue._type
+        self.ready: Ready | None = ortvalue.ready
+        self.is_shared = ortvalue.is_shared = True
 
     @staticmethod
-    def wrap(value: Any, access: DeviceAccess, type_string: str = "") -> OrtValue:
+    def wrap(
+        value: Any, access: DeviceAccess, type_string: str = "", ready: Ready | None = None, *, is_shared: bool = False
+    ) -> OrtValue:
         """An OrtValue around a value in a device's memory.
 
         Args:
             value: the provider's own array, a list for a sequence, a dict for a map, None for an absent optional.
             access: the device, kept alive by the value.
             type_string: ONNX type, if known.
+            ready: when the device is done with it; None if it is.
+            is_shared: see the attribute.
         """
-        made = OrtValue.__new__(OrtValue)
+        made = _new(OrtValue)
         made._value = value
         made._access = access
         made._type = type_string
+        made.ready = ready
+        made.is_shared = is_shared
         return made
 
     # -- makers
@@ -89,7 +106,7 @@ class OrtValue:
         Raises:
             Fail: no such type, or one of another size.
         """
-        element_type = _element_type(onnx_element_type)
+        element_type = given_element_type(onnx_element_type)
         dtype = element_type.numpy_dtype
         if element_type.is_packed and data.itemsize == 1:
             flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -130,7 +147,7 @@ class OrtValue:
             raise Fail(f"Tensor shape.Size() must be >= 0, got {list(sizes)}")
         device = memory_info.device if memory_info is not None else device_of(device_type, device_id)
         access = device_memory(device)
-        kind = _element_type(element_type)
+        kind = given_element_type(element_type)
         return OrtValue.wrap(access.allocate(sizes, kind), access, tensor_type(kind))
 
     @staticmethod
@@ -140,25 +157,22 @@ class OrtValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False, /) -> OrtValue:
-        """A host tensor around another library's tensor, sharing its memory.
+        """A tensor around another library's tensor, sharing its memory.
 
         Args:
-            data: object with ``__dlpack__``, or the capsule that such a method gives, which is used up; on the host.
-            is_bool_tensor: whether bytes are booleans.
+            data: object with ``__dlpack__``, on the host or a device whose provider takes DLPack tensors; or the capsule that
+                such a method gives, which is used up, of a tensor on the host.
+            is_bool_tensor: whether bytes are booleans, on the host.
 
         Raises:
             InvalidArgument: its elements have gaps or another order than row by row: shape and address would not determine where
                 they are.
+            NotImplemented: no installed provider takes tensors of its device.
         """
-        array = np.from_dlpack(_Capsule(data) if type(data).__name__ == "PyCapsule" else data)
-        if not array.flags.c_contiguous:
-            raise InvalidArgument(
-                f"OrtValue.from_dlpack got a tensor of shape {array.shape} with strides of {array.strides} bytes; it must be "
-                "contiguous, row by row. Copy it first"
-            )
-        if is_bool_tensor and array.dtype == np.uint8:
+        array, access = array_of(data)
+        if access.provider is None and is_bool_tensor and array.dtype == np.uint8:
             array = array.view(np.bool_)
-        return OrtValue.wrap(array, device_memory(CPU_DEVICE))
+        return OrtValue.wrap(array, access, is_shared=True)
 
     # -- what it is
 
@@ -205,29 +219,55 @@ class OrtValue:
         return element_type.nbytes(int(np.prod(shape, dtype=np.int64)))
 
     def data_ptr(self) -> int:
-        """Address of the first element.
+        """Address of the first element. Waits until the device is done with it; so do the ends of later runs that write there.
 
         Raises:
-            NotImplemented: the provider's arrays have no address.
+            Fail: the provider's arrays have no address.
         """
-        return _address(self._tensor())
+        address = _address(self._tensor())
+        self.is_shared = True
+        self.wait()
+        return address
 
     # -- contents
 
     @property
     def value(self) -> Any:
-        """The value as its provider holds it: an array, list, dict, SparseTensor or None."""
+        """The value as its provider holds it: an array, list, dict, SparseTensor or None. ``wait`` before others read it."""
         return self._value
+
+    def wait(self) -> None:
+        """Wait until the work of all runs that it was bound to, or is a result of, is done on its device.
+
+        Raises:
+            OrtSdkError: what that work raised.
+        """
+        ready = self.ready
+        if ready is not None:
+            ready.wait()
+            self.ready = None
 
     @property
     def device(self) -> Device:
         """Where it is, in this package's own terms."""
         return self._access.device
 
+    def synchronize(self) -> None:
+        """Wait as ``wait`` does, and for all that its own provider queued on it or anything else.
+
+        Raises:
+            OrtSdkError: what that work raised.
+        """
+        self.wait()
+        provider = self._access.provider
+        if provider is not None:
+            provider.synchronize()
+
     def value_on(self, device: Device) -> Any:
         """The value on a device; itself if it is there, a copy otherwise."""
         if self._access.device == device or not self._value_has_device():
             return self._value
+        self.wait()
         target = device_memory(device)
         if isinstance(self._value, list):
             return [copy_between(element, self._access, target) for element in self._value]
@@ -242,7 +282,9 @@ class OrtValue:
         Raises:
             Fail: it is no dense tensor; ``value`` gives sequences and maps.
         """
-        array: HostArray = self._access.to_host(self._tensor())
+        tensor = self._tensor()
+        self.wait()
+        array: HostArray = self._access.to_host(tensor)
         return array.view()
 
     def as_sparse_tensor(self) -> SparseTensor:
@@ -268,22 +310,31 @@ class OrtValue:
                 "The input size of numpy arrays does not match the size of the OrtValue. "
                 f"Got {data.dtype}{list(data.shape)}, the value is {dtype}{list(shape)}"
             )
+        self.wait()
         same_type = data if dtype.hasobject else np.ascontiguousarray(data).reshape(-1).view(dtype)
         if not self._access.fill(self._value, same_type.reshape(shape), CPU_DEVICE):
             self._value = self._access.from_host(same_type.reshape(shape))
 
     def holds(self, array: Any) -> bool:
-        """Whether an array of the host is the value, in the same memory."""
+        """Whether an array of the value's device is the value, in the same memory."""
         value = self._value
-        if not isinstance(value, np.ndarray) or not isinstance(array, np.ndarray) or self._access.device != CPU_DEVICE:
+        if self._access.provider is not None:
+            return self._access.is_same(value, array)
+        if not isinstance(value, np.ndarray) or not isinstance(array, np.ndarray):
             return False
         if value.shape != array.shape or value.strides != array.strides or value.dtype != array.dtype:
             return False
         same = value is array or value.__array_interface__["data"] == array.__array_interface__["data"]
         return same and value.flags.writeable and value.flags.c_contiguous
 
+    def replace(self, array: Array) -> None:
+        """Take another array of the same type and shape on the device, where the memory cannot be overwritten."""
+        self._value = array
+
     def overwrite(self, other: OrtValue) -> None:
         """Take the contents of a tensor of the same type and shape, over the host if the devices differ."""
+        self.wait()
+        other.wait()
         source, contents = other._access.device, other._value
         if source not in (self._access.device, CPU_DEVICE):
             source, contents = CPU_DEVICE, other._access.to_host(contents)
@@ -297,11 +348,14 @@ class OrtValue:
         return np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        return self._tensor().__dlpack__(**options) if stream is None else self._tensor().__dlpack__(stream=stream, **options)
+        tensor = self._tensor()
+        if self._access.provider is not None and options.get("dl_device") == DLPACK_CPU:
+            return self.numpy().__dlpack__(**options)
+        self.is_shared = True
+        return capsule_of(tensor, self._access, stream, self.ready, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        kind, index = self._tensor().__dlpack_device__()
-        return (int(kind), int(index))
+        return device_of_array(self._tensor(), self._access)
 
     def to_dlpack(self) -> Any:
         """DLPack capsule of a tensor."""
@@ -323,23 +377,6 @@ class OrtValue:
     def __repr__(self) -> str:
         shape = self.shape() if self.is_tensor() else ""
         return f"OrtValue({self.data_type()}{shape} on {self._access.device})"
-
-
-class _Capsule:
-    """A DLPack capsule as an object that NumPy takes; NumPy itself looks on which device the tensor is.
-
-    Args:
-        capsule: not used yet.
-    """
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_options: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # DLPack's kDLCPU
 
 
 @public_class()
@@ -384,16 +421,27 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
             raise InvalidArgument(
                 f"cannot copy {source.data_type()}{source.shape()} into {target.data_type()}{target.shape()}: they must be alike"
             )
-        target.update_inplace(source.numpy())
+        target.overwrite(source)
 
 
-def _element_type(element_type: Any) -> TensorElementType:
-    try:
-        if isinstance(element_type, (int, np.integer)) and not isinstance(element_type, bool):
-            return TensorElementType(int(element_type))
-        return TensorElementType.from_numpy_dtype(element_type)
-    except (TypeError, ValueError) as error:
-        raise Fail(f"Not a valid numpy type or ONNX Tensor data type: {element_type!r}") from error
+_new = OrtValue.__new__
+
+
+def host_copies(values: Sequence[OrtValue]) -> list[Any]:
+    """Values on the host, in memory of the caller's own; those of one device are copied together."""
+    copies: list[Any] = [None] * len(values)
+    on_devices: dict[int, list[int]] = {}
+    for position, value in enumerate(values):
+        if value.is_tensor() and value._access.provider is not None:
+            value.wait()
+            on_devices.setdefault(id(value._access), []).append(position)
+        else:
+            copies[position] = value.numpy().copy() if value.is_tensor() else value.value_on(CPU_DEVICE)
+    for positions in on_devices.values():
+        copied = values[positions[0]]._access.all_to_host([values[position].value for position in positions])
+        for position, array in zip(positions, copied, strict=True):
+            copies[position] = array
+    return copies
 
 
 def _address(array: Any) -> int:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import InvalidArgument, TensorElementType, tensor_type
+from ort_sdk.api import Fail, InvalidArgument, TensorElementType, tensor_type
 
-__all__ = ["type_of_value"]
+__all__ = ["given_element_type", "type_of_value"]
 
 
 def type_of_value(value: Any) -> str:
@@ -34,3 +34,17 @@ def _type_of_map(value: dict[Any, Any]) -> str:
     sample = next(iter(value.values()), 0.0)
     kind = "string" if isinstance(sample, str) else "int64" if isinstance(sample, (int, np.integer)) else "float"
     return f"map({key},tensor({kind}))"
+
+
+def given_element_type(element_type: Any) -> TensorElementType:
+    """Element type for a NumPy type or ONNX's code.
+
+    Raises:
+        Fail: it is neither.
+    """
+    try:
+        if isinstance(element_type, (int, np.integer)) and not isinstance(element_type, bool):
+            return TensorElementType(int(element_type))
+        return TensorElementType.from_numpy_dtype(element_type)
+    except (TypeError, ValueError) as error:
+        raise Fail(f"Not a valid numpy type or ONNX Tensor data type: {element_type!r}") from error

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
+from ort_sdk.testing.device_counts import DeviceCounts, JoinedWork
 
 from .queue import StrictQueue, Work
 
@@ -22,11 +23,18 @@ POISON = 0xCD
 class _Cell:
     """The memory of one array, which queued work keeps hold of after the array itself is gone."""
 
-    __slots__ = ("is_released", "storage")
+    __slots__ = ("is_foreign", "is_released", "storage")
 
-    def __init__(self, storage: HostArray | None = None) -> None:
+    def __init__(self, storage: HostArray | None = None, *, is_foreign: bool = False) -> None:
         self.storage = storage
         self.is_released = False
+        self.is_foreign = is_foreign
+        """Whether the memory is another library's, and lives on."""
+
+    @property
+    def root(self) -> _Cell:
+        """The cell whose memory this is."""
+        return self
 
     def read(self) -> HostArray:
         """The contents, not to be written."""
@@ -49,9 +57,39 @@ class _Cell:
             self.storage[...] = contents
 
     def poison(self) -> None:
-        """Overwrite every byte."""
-        if self.storage is not None:
+        """Overwrite every byte of the device's own memory."""
+        if self.storage is not None and not self.is_foreign:
             self.storage.reshape(-1).view(np.uint8)[...] = POISON
+
+
+class _ViewCell(_Cell):
+    """The memory of another array, read in another way.
+
+    Args:
+        array: keeps the memory.
+        view: makes the view.
+    """
+
+    __slots__ = ("_array", "_view")
+
+    def __init__(self, array: StrictArray, view: Callable[[HostArray], HostArray]) -> None:
+        self._array, self._view = array, view
+
+    @property
+    def storage(self) -> HostArray | None:  # type: ignore[override]
+        storage = self._array.cell.storage
+        return None if storage is None else self._view(storage)
+
+    @property
+    def is_released(self) -> bool:  # type: ignore[override]
+        return self._array.cell.is_released
+
+    @property
+    def root(self) -> _Cell:
+        return self._array.cell.root
+
+    def fill(self, contents: HostArray) -> None:
+        raise RuntimeException(f"cannot write {contents.dtype}{list(contents.shape)} into a view, which is only read")
 
 
 class StrictDevice:
@@ -65,7 +103,10 @@ class StrictDevice:
     def __init__(self, device: OrtDevice, element_types: frozenset[TensorElementType]) -> None:
         self.device = device
         self.element_types = element_types
-        self.queue = StrictQueue(str(device))
+        self.counts = DeviceCounts()
+        self.joined = JoinedWork()
+        self.queue = StrictQueue(str(device), self.counts)
+        self._foreign: dict[int, HostArray] = {}
         self._live: weakref.WeakSet[StrictArray] = weakref.WeakSet()
         self._live_lock = threading.Lock()
 
@@ -93,11 +134,43 @@ class StrictDevice:
         storage = np.full(count * dtype.itemsize, POISON, np.uint8).view(dtype).reshape(tuple(shape))
         return self._adopt(StrictArray(self, _Cell(storage), None))
 
+    def lend(self, memory: HostArray) -> int:
+        """Let the memory of a host array be that of another library on this device; gives its address."""
+        flat = memory.reshape(-1).view(np.uint8)
+        self._foreign[flat.ctypes.data] = flat
+        return int(flat.ctypes.data)
+
+    def wrapped(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> StrictArray:
+        """An array of another library's memory.
+
+        Raises:
+            InvalidArgument: there is no such memory on the device, or not as much.
+        """
+        self.require_type(element_type)
+        dtype = element_type.numpy_dtype
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        for start, memory in self._foreign.items():
+            offset = address - start
+            if offset >= 0 and offset + nbytes <= memory.nbytes:
+                storage = memory[offset : offset + nbytes].view(dtype).reshape(shape)
+                return self._adopt(StrictArray(self, _Cell(storage, is_foreign=True), None, owner))
+        raise InvalidArgument(f"device {self.device} has no {nbytes} bytes of another library at address {address:#x}")
+
+    def alias(self, array: StrictArray) -> StrictArray:
+        """The same memory as another array, which it keeps alive."""
+        return StrictArray(self, self.cell_of(array, "alias"), array.work, array)
+
     def promised(self, compute: Callable[[Sequence[_Cell]], None], outputs: int, label: str) -> list[StrictArray]:
         """New arrays that queued work will fill; their shapes are not known before."""
         cells = [_Cell() for _ in range(outputs)]
         work = self.queue.submit(lambda: compute(cells), label)
         return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
+
+    def viewed(self, array: Any, view: Callable[[HostArray], HostArray]) -> StrictArray:
+        """A view of an array, which is only read."""
+        self.cell_of(array, "view")
+        self.counts.views += 1
+        return StrictArray(self, _ViewCell(array, view), array.work)
 
     def require_type(self, element_type: TensorElementType) -> None:
         """Refuse an element type that the device does not store."""
@@ -153,12 +226,13 @@ class StrictArray:
     ``DataTransfer.copy`` is the only way to the contents.
     """
 
-    __slots__ = ("__weakref__", "cell", "strict_device", "work")
+    __slots__ = ("__weakref__", "cell", "owner", "strict_device", "work")
 
-    def __init__(self, strict_device: StrictDevice, cell: _Cell, work: Work | None) -> None:
+    def __init__(self, strict_device: StrictDevice, cell: _Cell, work: Work | None, owner: Any = None) -> None:
         self.strict_device = strict_device
         self.cell = cell
         self.work = work
+        self.owner = owner
 
     @property
     def device(self) -> OrtDevice:

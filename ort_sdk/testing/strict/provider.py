@@ -16,6 +16,7 @@ import numpy as np
 
 from ort_sdk.api import (
     API_VERSION,
+    Event,
     ExecutionProvider,
     InvalidArgument,
     KernelCreateInfo,
@@ -34,8 +35,10 @@ from ort_sdk.api import (
 from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
+from ort_sdk.testing.device_counts import CountedJoin
 
 from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
+from .sharing import DLPACK_TYPE, StrictCapsule, array_of
 from .transfer import StrictDataTransfer
 
 __all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
@@ -47,6 +50,8 @@ STRICT_TYPES = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, Tens
 
 class StrictExecutionProvider(ExecutionProvider):
     """One strict device in one session."""
+
+    dlpack_device_type = DLPACK_TYPE
 
     def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
         super().__init__(STRICT_PROVIDER, strict_device.device, options)
@@ -61,6 +66,45 @@ class StrictExecutionProvider(ExecutionProvider):
         self.strict_device.cell_of(array, "describe")
         return super().describe(array)
 
+    def shares_memory(self, first: Any, second: Any) -> bool:
+        """Whether two arrays begin at the same byte."""
+        cells = [self.strict_device.cell_of(array, "shares_memory") for array in (first, second)]
+        if cells[0] is cells[1]:
+            return True
+        storages = [cell.storage for cell in cells if cell.storage is not None and cell.storage.size]
+        return len(storages) == len(cells) and storages[0].ctypes.data == storages[1].ctypes.data
+
+    def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> StrictArray:
+        """An array of memory that was lent to the device."""
+        return self.strict_device.wrapped(address, shape, element_type, owner)
+
+    def to_dlpack(self, array: Any, stream: Any, ready: Event | None) -> StrictCapsule:
+        """The array itself, and what the consumer's stream is to wait for."""
+        self.strict_device.cell_of(array, "to_dlpack")
+        return StrictCapsule(array, stream, ready)
+
+    def from_dlpack(self, tensor: Any) -> StrictArray:
+        """An array of the same memory."""
+        return array_of(tensor, self.strict_device)
+
+    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
+        """A view of the array's memory, which is only read."""
+        return self.strict_device.viewed(array, lambda memory: memory.reshape(tuple(shape)))
+
+    def outer_range(self, array: Any, start: int, stop: int) -> StrictArray:
+        """Rows of the array's memory, which are only read."""
+        return self.strict_device.viewed(array, lambda memory: memory[start:stop])
+
+    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
+        """One call of all, which waits for what it copied to the host at its end, once."""
+        return [(len(calls), CountedJoin(calls, self.strict_device.counts, self.strict_device.joined))]
+
+
+class SeparateStrictExecutionProvider(StrictExecutionProvider):
+    """The same, whose calls are not joined."""
+
+    join_calls = ExecutionProvider.join_calls
+
 
 class StrictProvider(ProviderHooks):
     """Hooks of the strict provider.
@@ -69,16 +113,28 @@ class StrictProvider(ProviderHooks):
         element_types: element types its devices store; all but strings by default. A host that assumes that any device
             has, say, float64 is found by leaving that out.
         capacity_bytes: bytes of each device; None for no limit.
+        is_asynchronous: whether runs end before their work; see ``AsynchronousStrictExecutionProvider``.
+        reads_late: whether its copies from the host read their source late then, too.
+        joins_calls: whether calls that follow each other in a program become one; on asynchronous devices they always do.
     """
 
     name = STRICT_PROVIDER
     api_version = API_VERSION
 
-    def __init__(self, element_types: Iterable[TensorElementType] = STRICT_TYPES, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        element_types: Iterable[TensorElementType] = STRICT_TYPES,
+        capacity_bytes: int | None = None,
+        *,
+        is_asynchronous: bool = False,
+        reads_late: bool = False,
+        joins_calls: bool = True,
+    ) -> None:
         types = frozenset(element_types) & STRICT_TYPES
         ort_devices = [OrtDevice("strict", index) for index in range(DEVICE_COUNT)]
         self.devices = {device: StrictDevice(device, types) for device in ort_devices}
         self._capacity_bytes = capacity_bytes
+        self._is_asynchronous, self._reads_late, self._joins_calls = is_asynchronous, reads_late, joins_calls
         self._registry = _make_registry(types)
 
     @hookimpl
@@ -92,7 +148,12 @@ class StrictProvider(ProviderHooks):
     ) -> StrictExecutionProvider:
         """The provider of one session."""
         del session_options
-        return StrictExecutionProvider(self.devices[device], provider_options)
+        if self._is_asynchronous:
+            from .asynchronous import AsynchronousStrictExecutionProvider
+
+            return AsynchronousStrictExecutionProvider(self.devices[device], provider_options)
+        made = StrictExecutionProvider if self._joins_calls else SeparateStrictExecutionProvider
+        return made(self.devices[device], provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
@@ -111,7 +172,7 @@ class StrictProvider(ProviderHooks):
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> StrictDataTransfer:
         """Copier between the host and both devices."""
         del execution_provider
-        return StrictDataTransfer(self.devices)
+        return StrictDataTransfer(self.devices, reads_at_once=self._is_asynchronous and not self._reads_late)
 
 
 def _make_registry(element_types: frozenset[TensorElementType]) -> KernelRegistry:
@@ -186,10 +247,15 @@ class StrictKernel:
 
     def compute(self, *inputs: Any) -> Any:
         """Queue the node's work and return its outputs at once; outputs on the host are waited for."""
+        self._count()
         readers = self._readers(inputs)
         arrays = self._device.promised(lambda cells: self._fill(readers, cells), len(self._outputs), self._label)
         outputs = [self._delivered(index, array) if self._outputs[index] else None for index, array in enumerate(arrays)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _count(self) -> None:
+        self._device.counts.launches += 1
+        self._device.counts.single_calls += 1
 
     def _readers(self, inputs: Sequence[Any]) -> list[Callable[[], Any]]:
         """How the queued work gets each input; what is wrong with an input is said now."""
@@ -238,6 +304,7 @@ class BindableStrictKernel(StrictKernel):
         """
 
         def launch() -> None:
+            self._count()
             readers = self._readers([None if slot is None else slot.array for slot in inputs])
             targets = [None if slot is None or slot.array is None else self._target(slot.array, inputs) for slot in outputs]
 
@@ -254,7 +321,7 @@ class BindableStrictKernel(StrictKernel):
     def _target(self, array: Any, inputs: Sequence[Slot | None]) -> Any:
         cell = self._device.cell_of(array, f"{self._label}, output")
         for index, slot in enumerate(inputs):
-            if slot is not None and slot.array is not None and slot.array.cell is cell:
+            if slot is not None and slot.array is not None and slot.array.cell.root is cell:
                 raise RuntimeException(
                     f"{self._label}: an output is bound to the memory of input {index}, which it may not overwrite"
                 )

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from ort_sdk.api import EPFail
+from ort_sdk.testing.device_counts import DeviceCounts
 
-__all__ = ["StrictQueue", "Work"]
+__all__ = ["RunErrors", "StrictQueue", "Work"]
 
 
 class Work:
@@ -49,6 +50,18 @@ class Work:
         self._finished.wait()
 
 
+class RunErrors(list[Exception]):
+    """Errors of the work of one run, as far as it ran."""
+
+    was_raised = False
+
+    def raise_first(self) -> None:
+        """Raise the first, if there is one."""
+        if self:
+            self.was_raised = True
+            raise self[0]
+
+
 class StrictQueue:
     """Runs work in order of submission, and none of it before it is waited for.
 
@@ -56,10 +69,12 @@ class StrictQueue:
 
     Args:
         name: name of the device, for messages.
+        counts: of the device; counts waits.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, counts: DeviceCounts | None = None) -> None:
         self._name = name
+        self._counts = DeviceCounts() if counts is None else counts
         # Appending is atomic and takes no lock, so that finalizers may submit in the middle of anything.
         self._pending: deque[Work] = deque()
         self._requests: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -88,6 +103,7 @@ class StrictQueue:
         if not work.is_finished:
             if threading.current_thread() is self._thread:
                 raise EPFail(f"queue of {self._name}: work waits for other work that comes after it, and would wait forever")
+            self._counts.waits += 1
             self._start()
             self._requests.put(work)
             work.join()
@@ -97,6 +113,22 @@ class StrictQueue:
     def synchronize(self) -> None:
         """Wait for everything submitted so far. Raises no error of that work."""
         self.wait(self.submit(_nothing, "synchronize"))
+
+    def raise_errors(self) -> None:
+        """Raise the first error of work that this thread's open scope submitted, as far as it ran."""
+        errors = self._scopes()[-1] if self.in_scope else None
+        if isinstance(errors, RunErrors):
+            errors.raise_first()
+
+    @contextlib.contextmanager
+    def open_scope(self) -> Iterator[RunErrors]:
+        """Scope of a run that does not wait at its end; gives the errors of work submitted in it."""
+        errors = RunErrors()
+        self._scopes().append(errors)
+        try:
+            yield errors
+        finally:
+            self._scopes().pop()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Suite: the data transfer (behaviours D1 to D10)."""
+"""Suite: the data transfer (behaviours D1 to D13)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ort_sdk.api import CPU_DEVICE, Array, DataTransfer, HostArray, OrtDevice, SupportsReadInto, TensorElementType
+from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.testing.collection import only_new_objects
 from ort_sdk.testing.compare import assert_same_bytes
 
@@ -141,6 +142,59 @@ class DataTransferSuite(ProviderSuite):
         with self.subject.execution_provider.run_scope():
             transfer.stream_into(reused_pieces(wanted), array, self.device)
         assert_identical(self.read_back(array), wanted)
+
+    def test_it_copies_several_arrays_to_the_host(self) -> None:
+        """D11."""
+        transfer: Any = self.transfer()
+        if not hasattr(transfer, "copy_all"):
+            pytest.skip(f"the data transfer of {self.subject.name} has no copy_all")
+        wanted = [sample(shape, self.some_type(), seed) for seed, shape in enumerate([LARGE, (), (2, 0), (5, 7)])]
+        given = sample((5, 7), self.some_type(), seed=9)
+        with self.subject.execution_provider.run_scope():
+            arrays = [transfer.copy(array, CPU_DEVICE, self.device) for array in wanted]
+            copied = transfer.copy_all(arrays, self.device, [None, None, None, given])
+            arrived = [array.copy() for array in copied]
+        assert copied[-1] is given
+        for array, content in zip(arrived, wanted, strict=True):
+            assert_identical(array, content)
+        assert list(transfer.copy_all([], self.device, [])) == []
+
+    def test_it_fills_arrays_from_others_of_the_device(self) -> None:
+        """D12."""
+        transfer, filler = self.transfer(), self.filler()
+        if not transfer.can_copy(self.device, self.device):
+            pytest.skip(f"the data transfer of {self.subject.name} does not copy from {self.device} to itself")
+        wanted = sample((33,), self.some_type())
+        source, destination = self.to_device(wanted), self.to_device(np.zeros_like(wanted))
+        with self.subject.execution_provider.run_scope():
+            filler.copy_into(source, self.device, destination, self.device)
+            filler.copy_into(np.zeros_like(wanted), CPU_DEVICE, source, self.device)
+        assert_identical(self.read_back(destination), wanted)
+
+    @pytest.mark.parametrize("is_fixed", [True, False], ids=["fixed", "moving"])
+    def test_its_bound_copies_move_what_the_slots_hold(self, is_fixed: bool) -> None:
+        """D13."""
+        transfer, element_type = self.transfer(), self.some_type()
+        bind_copy: Any = getattr(transfer, "bind_copy", None)
+        if bind_copy is None:
+            pytest.skip(f"the data transfer of {self.subject.name} has no bind_copy")
+        wanted = [sample((5, 7), element_type, seed) for seed in range(3)]
+        given, middle, taken = np.empty_like(wanted[0]), self.to_device(np.zeros_like(wanted[0])), np.empty_like(wanted[0])
+        slots = [
+            ValueSlot(array if is_fixed else None, is_fixed=is_fixed, shape=(5, 7), element_type=element_type)
+            for array in (given, middle, taken)
+        ]
+        upload, download = bind_copy(slots[0], slots[1]), bind_copy(slots[1], slots[2])
+        for contents in wanted:
+            if not is_fixed:
+                given, taken = np.empty_like(contents), np.empty_like(contents)
+                slots[0].array, slots[1].array, slots[2].array = given, self.to_device(np.zeros_like(contents)), taken
+            given[...] = contents
+            with self.subject.execution_provider.run_scope():
+                upload()
+                download()
+                arrived = taken.copy()
+            assert_identical(arrived, contents)
 
     def transfer(self) -> DataTransfer:
         """The provider's data transfer."""

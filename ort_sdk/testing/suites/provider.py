@@ -1,4 +1,4 @@
-"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P10)."""
+"""Suite: discovery, names, hooks, cheap import, clean failure (behaviours P1 to P14)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from ort_sdk.api import PROVIDER_GROUP, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
+from ort_sdk.api import CPU_DEVICE, PROVIDER_GROUP, Array, ExecutionProvider, OrtDevice, OrtSdkError, TensorElementType
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.session.providers.opened import open_provider
+from ort_sdk.testing.compare import assert_same_bytes
 
 from .suite import ProviderSuite, sample
 
@@ -105,6 +106,81 @@ class DiscoverySuite(ProviderSuite):
         assert done.returncode == 0, done.stderr
         imported = json.loads(done.stdout.splitlines()[-1])
         assert not imported, f"importing {entry_point.module} imports {imported}: import them where a hook first needs them"
+
+    def test_its_work_is_done_when_it_says_so(self) -> None:
+        """P11."""
+        execution_provider, transfer = self.subject.execution_provider, self.subject.data_transfer
+        if not self.subject.is_asynchronous or transfer is None:
+            pytest.skip(f"the runs of {self.subject.name} end when their work is done")
+        wanted = sample((1 << 16,), min(self.stored_types))
+        with execution_provider.run_scope():
+            array = transfer.copy(wanted.copy(), CPU_DEVICE, self.device)
+            event = execution_provider.record_event()
+            execution_provider.order_after(event)
+        event.wait()
+        assert_same_bytes(self.read_back(array), wanted)
+        event.wait()
+        execution_provider.synchronize()
+        with execution_provider.run_scope():
+            execution_provider.record_event().wait()
+
+    def test_it_knows_its_arrays_memory(self) -> None:
+        """P12."""
+        first, second = (self.to_device(sample((2, 3), min(self.stored_types))) for _ in range(2))
+        assert self.subject.execution_provider.shares_memory(first, first)
+        assert not self.subject.execution_provider.shares_memory(first, second)
+
+    def test_it_takes_the_tensors_that_it_gives(self) -> None:
+        """P13."""
+        execution_provider = self.subject.execution_provider
+        if not execution_provider.dlpack_device_type:
+            pytest.skip(f"{self.subject.name} exchanges no DLPack tensors")
+        wanted = sample((2, 3), min(self.stored_types))
+        array = self.to_device(wanted)
+        with execution_provider.run_scope():
+            taken = execution_provider.from_dlpack(_Tensor(execution_provider, array))
+        assert execution_provider.describe(taken) == execution_provider.describe(array)
+        assert execution_provider.shares_memory(taken, array)
+        del array
+        assert_same_bytes(self.read_back(taken), wanted)
+
+    def test_its_views_show_the_memory_of_their_arrays(self) -> None:
+        """P14."""
+        transfer, execution_provider = self.subject.data_transfer, self.subject.execution_provider
+        if transfer is None or type(execution_provider).reshaped is ExecutionProvider.reshaped:
+            pytest.skip(f"{self.subject.name} makes no views of arrays on a device")
+        element_type = min(self.stored_types)
+        wanted, later = sample((4, 6), element_type), sample((4, 6), element_type, seed=1)
+        array = self.to_device(wanted)
+        view = execution_provider.reshaped(array, (2, 12))
+        assert view is not None, "reshaped gave nothing for an array of the allocator"
+        assert execution_provider.describe(view) == (element_type, (2, 12))
+        again = execution_provider.reshaped(view, (3, 8))
+        rows = execution_provider.outer_range(array, 1, 3)
+        if hasattr(transfer, "copy_into"):
+            with execution_provider.run_scope():
+                transfer.copy_into(later, CPU_DEVICE, array, self.device)
+            wanted = later
+        del array  # a view keeps the memory
+        assert self.to_host(view).tobytes() == wanted.tobytes()
+        if again is not None:
+            assert self.to_host(again).tobytes() == wanted.tobytes()
+        if rows is not None:
+            assert execution_provider.describe(rows) == (element_type, (2, 6))
+            assert self.to_host(rows).tobytes() == wanted[1:3].tobytes()
+
+
+class _Tensor:
+    """Another library's tensor, in the memory of an array."""
+
+    def __init__(self, execution_provider: ExecutionProvider, array: Array) -> None:
+        self._execution_provider, self._array = execution_provider, array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self._execution_provider.dlpack_device_type, self._execution_provider.device.index)
+
+    def __dlpack__(self, *, stream: Any = None, **_options: Any) -> Any:
+        return self._execution_provider.to_dlpack(self._array, stream, None)
 
 
 def _entry_point(name: str) -> importlib.metadata.EntryPoint:

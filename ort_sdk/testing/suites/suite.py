@@ -69,7 +69,9 @@ class ProviderSuite:
         if transfer is None:
             return array.copy()
         with self.subject.execution_provider.run_scope():
-            return transfer.copy(array, CPU_DEVICE, self.device)
+            copied = transfer.copy(array, CPU_DEVICE, self.device)
+        self.subject.synchronize()
+        return copied
 
     @property
     def device(self) -> OrtDevice:

@@ -7,16 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import TensorElementType
+from ort_sdk.api import TensorElementType, element_type_of
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.memory import Arena
+from ort_sdk.memory import Arena, DeviceCopy
+from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import ABSENT, Step
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
-from .buffers import SMALL_BYTES, BoundSteps, allocated_for, assign_buffers, bound_outputs, fix_buffer, stage_feeds
-from .liveness import escaping_values, is_large_fetch, is_small_view, is_view, may_be_view, wanted_outputs
+from .buffers import (
+    SMALL_BYTES,
+    BoundOutput,
+    BoundSteps,
+    Place,
+    allocated_for,
+    assign_buffers,
+    bound_outputs,
+    choose_places,
+    fetch_copier,
+    fix_buffer,
+)
+from .device_views import made_views
+from .liveness import (
+    escaping_values,
+    is_device_view,
+    is_large_fetch,
+    is_small_view,
+    is_view,
+    last_uses,
+    may_be_view,
+    wanted_outputs,
+)
+from .owners import host_provider, is_upload, memory_of, owner_of
+from .user_values import FeedStaging
 
 __all__ = ["bind_steps", "can_bind"]
 
@@ -30,34 +55,83 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
         arena: host memory shared by the session's programs.
     """
     bound = BoundSteps()
-    candidates = {
+    layout = _chosen_layout(specialisation, providers)
+    if not layout.candidates:
+        return bound
+    assign_buffers(layout.outputs, layout.places, layout.held, specialisation, arena, bound)
+    layout.staging.stage(layout.feeds, bound)
+    for position, launched in enumerate(specialisation.steps):
+        if position not in layout.candidates:
+            _keep_view(position, launched, specialisation, providers, bound)
+    _stage_small_values(specialisation, layout.candidates, providers, bound)
+    for position, launched in layout.candidates.items():
+        owner = owner_of(launched, providers)
+        if owner is None:
+            continue
+        inputs = [_input_slot(index, specialisation, owner, bound) for index in launched.inputs]
+        written = [
+            ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
+            for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
+        ]
+        bound.calls[position] = _bind(launched.step, inputs, written)
+        bound.providers[position] = owner.execution_provider
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which steps are bound, and where what they touch is."""
+
+    candidates: dict[int, ProgramStep]
+    outputs: list[BoundOutput]
+    places: dict[int, Place]
+    held: dict[int, int]
+    staging: FeedStaging
+    feeds: dict[int, BindingProvider]
+
+
+def _chosen_layout(specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> _Layout:
+    """Choose steps and places.
+
+    A step on a device that can be a view is none of those that are bound, unless what it would be a view of changes from run to
+    run.
+    """
+    bindable = {
         position: launched
         for position, launched in enumerate(specialisation.steps)
         if can_bind(launched, specialisation, providers)
     }
-    if not candidates:
-        return bound
+    views = {
+        position: launched
+        for position, launched in enumerate(specialisation.steps)
+        if is_device_view(launched, specialisation, providers)
+    }
+    while True:
+        candidates = {position: launched for position, launched in bindable.items() if position not in views}
+        layout = _layout(candidates, specialisation, providers)
+        staying = {index for index, place in layout.places.items() if place is not Place.NEW} | layout.feeds.keys()
+        for launched in views.values():
+            if launched.inputs[0] in staying:
+                staying.update(launched.outputs)
+        moving = [position for position in bindable.keys() & views.keys() if views[position].inputs[0] not in staying]
+        if not moving:
+            return layout
+        del views[min(moving)]
+
+
+def _layout(
+    candidates: dict[int, ProgramStep], specialisation: Specialisation, providers: Mapping[str, BindingProvider]
+) -> _Layout:
     outputs = [
         output
         for position, launched in candidates.items()
         for output in bound_outputs(position, launched, specialisation, providers)
     ]
     escaping = escaping_values(specialisation, {output.index for output in outputs}, providers)
-    assign_buffers(outputs, specialisation, arena, bound, escaping)
-    stage_feeds(specialisation, providers, bound, escaping)
-    for position, launched in enumerate(specialisation.steps):
-        if position not in candidates:
-            _keep_view(position, launched, specialisation, providers, bound)
-    _stage_small_values(specialisation, candidates, providers, bound)
-    for position, launched in candidates.items():
-        inputs = [_input_slot(index, specialisation, bound) for index in launched.inputs]
-        written = [
-            ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
-            for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
-        ]
-        bound.calls[position] = _bind(launched.step, inputs, written)
-        bound.providers[position] = providers[launched.step.provider].execution_provider
-    return bound
+    held = last_uses(specialisation, {output.index for output in outputs})
+    places = choose_places(outputs, specialisation, held, escaping)
+    staging = FeedStaging(specialisation, providers, escaping)
+    return _Layout(candidates, outputs, places, held, staging, staging.choose(candidates))
 
 
 def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:
@@ -82,6 +156,9 @@ def _keep_view(
     """
     source, *others = launched.inputs or (ABSENT,)
     buffer = bound.buffers.get(source)
+    if buffer is not None and is_device_view(launched, specialisation, providers):
+        _keep_device_view(position, launched, specialisation, providers[launched.step.provider], bound)
+        return
     fetched = set(specialisation.fetches).intersection(launched.outputs)
     if not isinstance(buffer, np.ndarray) or not is_view(launched, specialisation):
         return
@@ -92,9 +169,24 @@ def _keep_view(
     if not all(isinstance(view, np.ndarray) and np.may_share_memory(view, buffer) for view in made):
         return
     for target, view in zip(launched.outputs, made, strict=True):
-        fix_buffer(target, view, bound)
+        fix_buffer(target, view, bound.slots[source].element_type, bound)
     bound.views.add(position)
     bound.copied.update(fetched)
+
+
+def _keep_device_view(
+    position: int, launched: ProgramStep, specialisation: Specialisation, provider: BindingProvider, bound: BoundSteps
+) -> None:
+    """The same for a buffer on a device, whose provider makes the views."""
+    views = made_views(launched, specialisation, provider, bound.buffers[launched.inputs[0]])
+    if views is None:
+        return
+    for target, view in zip(launched.outputs, views, strict=True):
+        element_type, shape = described(provider.execution_provider, specialisation.values[target])
+        fix_buffer(target, view, element_type, bound)
+        if target in specialisation.fetches:
+            bound.device_fetches[target] = fetch_copier(provider, shape, element_type)
+    bound.views.add(position)
 
 
 def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
@@ -105,7 +197,8 @@ def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: M
     return (
         launched.outputs_known
         and getattr(launched.step.kernel, "bind", None) is not None
-        and launched.step.provider in providers
+        and memory_of(launched, providers) is not None
+        and _may_bind_copy(launched, specialisation)
         and any(launched.step.outputs)
         and all(hasattr(specialisation.values[index], "shape") for index in wanted_outputs(launched))
         and not (
@@ -116,6 +209,19 @@ def can_bind(launched: ProgramStep, specialisation: Specialisation, providers: M
     )
 
 
+def _may_bind_copy(launched: ProgramStep, specialisation: Specialisation) -> bool:
+    """Whether a step is no copy between devices, or one that can be bound: of a tensor of numbers, by a transfer that binds.
+
+    Not to a device, if the device might still read what it was given when the program runs the next time.
+    """
+    kernel = launched.step.kernel
+    if not isinstance(kernel, DeviceCopy):
+        return True
+    value = specialisation.values[launched.inputs[0] if kernel.is_upload else launched.outputs[0]]
+    is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
+    return is_array and kernel.may_bind and not (kernel.is_upload and specialisation.is_repeated)
+
+
 def _stage_small_values(
     specialisation: Specialisation,
     candidates: Mapping[int, ProgramStep],
@@ -123,36 +229,39 @@ def _stage_small_values(
     bound: BoundSteps,
 ) -> None:
     """Give staging buffers to small values that unbound steps make and bound steps read, so that the latter read no slots."""
-    readers: dict[int, set[str]] = {}
+    readers: dict[int, list[BindingProvider | None]] = {}
     for launched in candidates.values():
+        reader = host_provider(providers) if is_upload(launched) else owner_of(launched, providers)
         for index in launched.inputs:
-            readers.setdefault(index, set()).add(launched.step.provider)
+            readers.setdefault(index, []).append(reader)
     checked = specialisation.checked
     for position, launched in enumerate(specialisation.steps):
         if position in candidates or position in bound.views:
             continue
         for index in wanted_outputs(launched):
-            value, names = specialisation.values[index], readers.get(index, set())
+            value, own = specialisation.values[index], [reader for reader in readers.get(index, []) if reader is not None]
             is_known = launched.outputs_known or index in checked
             is_small = isinstance(value, np.ndarray) and value.nbytes <= SMALL_BYTES and not value.dtype.hasobject
-            if names and is_known and is_small and all(providers[name].device.is_cpu for name in names):
-                buffer = allocated_for(value, providers[min(names)])
-                bound.staging[index], bound.slots[index] = buffer, ValueSlot(buffer, is_fixed=True)
+            if own and is_known and is_small and all(reader.device.is_cpu for reader in own):
+                provider = min(own, key=lambda reader: reader.execution_provider.name)
+                buffer, element_type = allocated_for(value, provider), described(provider.execution_provider, value)[0]
+                bound.staging[index] = buffer
+                bound.slots[index] = ValueSlot(buffer, is_fixed=True, element_type=element_type)
 
 
-def _element_type(value: Any) -> TensorElementType | None:
-    """Element type of a tensor of any provider whose arrays have a dtype."""
-    dtype = getattr(value, "dtype", None)
-    return None if dtype is None else TensorElementType.from_numpy_dtype(np.dtype(dtype))
-
-
-def _input_slot(index: int, specialisation: Specialisation, bound: BoundSteps) -> ValueSlot:
+def _input_slot(index: int, specialisation: Specialisation, owner: BindingProvider, bound: BoundSteps) -> ValueSlot:
     slot = bound.slots.get(index)
     if slot is None:
         constant: Any = specialisation.constants.get(index)
         is_constant = index in specialisation.constants
         value = specialisation.values[index]
         shape = getattr(value, "shape", None)
-        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant, shape=shape, element_type=_element_type(value))
+        element_type = None if shape is None else _element_type(value, owner)
+        slot = ValueSlot(constant, is_fixed=is_constant, is_constant=is_constant, shape=shape, element_type=element_type)
         bound.slots[index] = slot
     return slot
+
+
+def _element_type(value: Any, owner: BindingProvider) -> TensorElementType:
+    """Element type of a tensor that a step reads, on the host or on the device of its provider."""
+    return element_type_of(value) if isinstance(value, np.ndarray) else described(owner.execution_provider, value)[0]

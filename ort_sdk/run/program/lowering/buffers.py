@@ -1,32 +1,41 @@
-"""Buffer assignment: where the values of bound steps are, in one arena by lifetime, in memory of their own, or the user's."""
+"""Buffer assignment: where the outputs of bound steps are, in one arena by lifetime, in memory of their own, or the user's."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena, BufferLifetime, lay_out
+from ort_sdk.memory import Arena, BufferLifetime, DataTransferManager, lay_out
 from ort_sdk.memory.provider_memory import allocated, described
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
-from .liveness import COPIED_BYTES, last_uses, wanted_outputs
+from .liveness import COPIED_BYTES, DEVICE_COPIED_BYTES, wanted_outputs
+from .owners import memory_of
 
 __all__ = [
     "COPIED_BYTES_IN_ALL",
+    "DEVICE_COPIED_BYTES_IN_ALL",
     "SMALL_BYTES",
+    "BoundOutput",
     "BoundSteps",
+    "CopyBudget",
+    "Place",
     "allocated_for",
     "assign_buffers",
     "bound_outputs",
+    "choose_places",
+    "feed_copier",
+    "fetch_copier",
     "fix_buffer",
-    "stage_feeds",
+    "is_moving_value",
 ]
 
 
@@ -34,6 +43,8 @@ SMALL_BYTES = 1 << 12
 """Values that cost nearly nothing to copy."""
 COPIED_BYTES_IN_ALL = 1 << 19
 """What a program copies of others before, and after, it runs."""
+DEVICE_COPIED_BYTES_IN_ALL = 1 << 22
+"""The same on a device."""
 
 
 @dataclass(slots=True)
@@ -51,7 +62,11 @@ class BoundSteps:
     copied: set[int] = field(default_factory=set)
     """Values handed to the user as copies of their buffers, which are NumPy's arrays."""
     feeds: set[int] = field(default_factory=set)
-    """Values of the user that each run copies to their buffers."""
+    """Values of the user that each run copies to their buffers, which are NumPy's arrays."""
+    device_feeds: dict[int, Callable[[Array], None]] = field(default_factory=dict)
+    """Value of the user on a device → copies it to its buffer in each run."""
+    device_fetches: dict[int, Callable[[Array], Array]] = field(default_factory=dict)
+    """Value handed to the user on a device → makes the copy of its buffer that the user gets."""
     providers: dict[int, ExecutionProvider] = field(default_factory=dict)
     """Position of a step → the provider whose call it is."""
     staging: dict[int, HostArray] = field(default_factory=dict)
@@ -74,23 +89,49 @@ class BoundOutput:
     order: tuple[int, ...] | None
     """Axes from the outermost in memory to the innermost; None is row-major."""
     is_moving: bool
-    """Whether the kernel writes as fast to memory that changes from run to run, and no other kernel reads it there."""
+    """Whether the kernel writes as fast to memory that changes from run to run, and none on the host reads it there."""
     overwritten: tuple[int, ...]
     """Inputs of the kernel whose memory it may share."""
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it may be in an arena, which holds no objects."""
+        return self.provider.device.is_cpu and not self.element_type.numpy_dtype.hasobject
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        elements = 1
+        for dimension in self.shape:
+            elements *= dimension
+        return elements * self.element_type.numpy_dtype.itemsize
+
+
+class Place(Enum):
+    """Where an output of a bound step is."""
+
+    ARENA = auto()
+    """In the program's memory on the host, by its lifetime."""
+    OWN = auto()
+    """In memory of its own, for the life of the program."""
+    NEW = auto()
+    """In memory that is new in each run, for the user."""
 
 
 def bound_outputs(
     position: int, launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]
 ) -> list[BoundOutput]:
     """The outputs of a step that is to be bound."""
-    provider, in_place = providers[launched.step.provider], getattr(launched.step.kernel, "in_place", ())
-    found = []
+    provider, in_place = memory_of(launched, providers), getattr(launched.step.kernel, "in_place", ())
+    found: list[BoundOutput] = []
+    if provider is None:
+        return found
     for index in wanted_outputs(launched):
         value = specialisation.values[index]
         element_type, shape = described(provider.execution_provider, value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
         overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
-        is_moving = _takes_any_memory(launched) and _is_moving(index, value, specialisation)
+        is_moving = takes_any_memory(launched) and (not provider.device.is_cpu or is_moving_value(index, value, specialisation))
         found.append(BoundOutput(index, position, element_type, shape, provider, order, is_moving, overwritten))
     return found
 
@@ -103,66 +144,96 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
     return order if value.transpose(order).flags.c_contiguous else None
 
 
+def choose_places(
+    outputs: Iterable[BoundOutput], specialisation: Specialisation, held: Mapping[int, int], escaping: set[int]
+) -> dict[int, Place]:
+    """Where each output is.
+
+    Args:
+        outputs: of all bound steps.
+        specialisation: the program's steps.
+        held: value → last step that may touch it.
+        escaping: outputs that the user may get as they are.
+    """
+    copies, device_copies = CopyBudget(), CopyBudget(DEVICE_COPIED_BYTES, DEVICE_COPIED_BYTES_IN_ALL)
+    found = {}
+    for output in outputs:
+        place = Place.ARENA if output.is_on_host else Place.OWN
+        if held[output.index] >= len(specialisation.steps):
+            may_copy = output.is_on_host or (not output.provider.device.is_cpu and output.provider.copies_user_values)
+            budget = copies if output.is_on_host else device_copies
+            if output.index in escaping or output.is_moving or not may_copy or not budget.take(output.nbytes):
+                place = Place.NEW
+        found[output.index] = place
+    return found
+
+
 def assign_buffers(
-    outputs: list[BoundOutput], specialisation: Specialisation, arena: Arena, bound: BoundSteps, escaping: set[int]
+    outputs: list[BoundOutput],
+    places: Mapping[int, Place],
+    held: Mapping[int, int],
+    specialisation: Specialisation,
+    arena: Arena,
+    bound: BoundSteps,
 ) -> None:
     """Give each output a buffer: in the arena by its lifetime, of a device's allocator, or new in each run for the user.
 
     Args:
         outputs: of all bound steps.
+        places: output → where it is.
+        held: value → last step that may touch it.
         specialisation: the program's steps.
         arena: host memory shared by the session's programs.
         bound: gets the buffers.
-        escaping: outputs that the user may get as they are.
     """
-    held = last_uses(specialisation, {output.index for output in outputs})
-    copies = _CopyBudget()
     on_host: list[BoundOutput] = []
     for output in outputs:
-        is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
-        if held[output.index] >= len(specialisation.steps):
-            is_copied = is_on_host and output.index not in escaping and not output.is_moving
-            if is_copied and copies.take(_host_bytes(output)):
-                if output.index in specialisation.fetches:
-                    bound.copied.add(output.index)
-                on_host.append(output)
-                continue
+        place = places[output.index]
+        if place is Place.NEW:
             bound.fresh[output.index] = _new_array(output, specialisation, bound)
             bound.slots[output.index] = ValueSlot(shape=output.shape, element_type=output.element_type)
-        elif is_on_host:
+            continue
+        if place is Place.ARENA:
             on_host.append(output)
+            if output.index in specialisation.fetches:
+                bound.copied.add(output.index)
         else:
-            fix_buffer(output.index, _allocated(output.provider, output.shape, output.element_type), bound)
-    lifetimes = [BufferLifetime(_host_bytes(output), output.position, held[output.index]) for output in on_host]
+            array = _allocated(output.provider, output.shape, output.element_type)
+            fix_buffer(output.index, array, output.element_type, bound)
+            if output.index in specialisation.fetches:
+                bound.device_fetches[output.index] = fetch_copier(output.provider, output.shape, output.element_type)
+    lifetimes = [BufferLifetime(output.nbytes, output.position, held[output.index]) for output in on_host]
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
     bound.memory.append(buffer)
     for output, offset in zip(on_host, offsets, strict=True):
-        fix_buffer(output.index, _arena_view(buffer, offset, output), bound)
+        fix_buffer(output.index, _arena_view(buffer, offset, output), output.element_type, bound)
 
 
-def stage_feeds(
-    specialisation: Specialisation, providers: Mapping[str, BindingProvider], bound: BoundSteps, escaping: set[int]
-) -> None:
-    """Give buffers to small feeds that steps bound on the host read, and no fetch keeps: no step reads slots for them then.
+def fetch_copier(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Callable[[Array], Array]:
+    """What makes the copy of a buffer on a device that the user gets."""
 
-    One that kernels read anywhere as fast, or may overwrite for the user, stays where it is.
-    """
-    copies = _CopyBudget()
-    for feed in specialisation.plan.feeds:
-        index, value = feed.index, specialisation.values[feed.index]
-        is_copied = isinstance(value, np.ndarray) and value.nbytes <= COPIED_BYTES and not value.dtype.hasobject
-        stays = index in specialisation.constants or index in specialisation.dynamic_feeds
-        if not is_copied or stays or index in escaping or index in specialisation.fetches:
-            continue
-        if _is_moving(index, value, specialisation):
-            continue
-        steps = [launched.step for launched in specialisation.steps if index in launched.inputs and launched.guard is None]
-        readers = {step.provider for step in steps}
-        if readers and all(name in providers and providers[name].device.is_cpu for name in readers) and copies.take(value.nbytes):
-            fix_buffer(index, allocated_for(value, providers[min(readers)]), bound)
-            bound.feeds.add(index)
-            bound.memory.append(bound.buffers[index])
+    def copied(array: Array) -> Array:
+        made = _allocated(provider, shape, element_type)
+        _transfers_of(provider).copy_into(array, provider.device, made, provider.device)
+        return made
+
+    return copied
+
+
+def feed_copier(provider: BindingProvider, buffer: Array) -> Callable[[Array], None]:
+    """What copies a value of the user on a device to its buffer."""
+
+    def copy(array: Array) -> None:
+        _transfers_of(provider).copy_into(array, provider.device, buffer, provider.device)
+
+    return copy
+
+
+def _transfers_of(provider: BindingProvider) -> DataTransferManager:
+    if provider.transfers is None:
+        raise AssertionError(f"{provider.execution_provider.name} copies nothing, so no value of the user is in a buffer of it")
+    return provider.transfers
 
 
 def allocated_for(value: HostArray, provider: BindingProvider) -> Array:
@@ -175,14 +246,14 @@ def _allocated(provider: BindingProvider, shape: tuple[int, ...], element_type: 
     return allocated(provider.allocator, provider.execution_provider.name, shape, element_type)
 
 
-def _is_moving(index: int, value: Any, specialisation: Specialisation) -> bool:
+def is_moving_value(index: int, value: Any, specialisation: Specialisation) -> bool:
     """Whether a value is not copied: it is large, and all kernels that touch it take other memory in each run."""
     if not isinstance(value, np.ndarray) or value.nbytes <= SMALL_BYTES:
         return False
-    return all(_takes_any_memory(step) for step in specialisation.steps if index in step.inputs or index in step.outputs)
+    return all(takes_any_memory(step) for step in specialisation.steps if index in step.inputs or index in step.outputs)
 
 
-def _takes_any_memory(launched: ProgramStep) -> bool:
+def takes_any_memory(launched: ProgramStep) -> bool:
     return bool(getattr(launched.step.kernel, "binds_moving_slots", False))
 
 
@@ -195,26 +266,32 @@ def _new_array(output: BoundOutput, specialisation: Specialisation, bound: Bound
     sources = [index for index in output.overwritten if index in feeds]
     if not sources or not output.is_moving or getattr(specialisation.values[sources[0]], "shape", None) != output.shape:
         return allocate
-    slot = bound.slots.setdefault(sources[0], ValueSlot(shape=output.shape))
+    slot = bound.slots.setdefault(sources[0], ValueSlot(shape=output.shape, element_type=output.element_type))
 
     def given() -> Array:
         array = slot.array
-        return array if may_overwrite(array) and array.flags.c_contiguous else allocate()
+        is_dense = not isinstance(array, np.ndarray) or array.flags.c_contiguous
+        return array if is_dense and may_overwrite(array) else allocate()
 
     return given
 
 
-class _CopyBudget:
-    """Bytes that may still be copied on one side of a program, before or after it."""
+class CopyBudget:
+    """Bytes that may still be copied on one side of a program, before or after it.
 
-    def __init__(self) -> None:
-        self._left = COPIED_BYTES_IN_ALL
+    Args:
+        largest: bytes of one value.
+        in_all: bytes of all that are not small.
+    """
+
+    def __init__(self, largest: int = COPIED_BYTES, in_all: int = COPIED_BYTES_IN_ALL) -> None:
+        self._largest, self._left = largest, in_all
 
     def take(self, nbytes: int) -> bool:
         """Whether a value is copied, too."""
         if nbytes <= SMALL_BYTES:
             return True
-        if nbytes > min(COPIED_BYTES, self._left):
+        if nbytes > min(self._largest, self._left):
             return False
         self._left -= nbytes
         return True
@@ -227,14 +304,7 @@ def _arena_view(buffer: HostArray, offset: int, output: BoundOutput) -> HostArra
     return Arena.view(buffer, offset, stored_shape, output.element_type).transpose(np.argsort(output.order))
 
 
-def fix_buffer(index: int, array: Array, bound: BoundSteps) -> None:
+def fix_buffer(index: int, array: Array, element_type: TensorElementType | None, bound: BoundSteps) -> None:
     """Let a value be in one array for the life of the program."""
     bound.buffers[index] = array
-    bound.slots[index] = ValueSlot(array, is_fixed=True)
-
-
-def _host_bytes(output: BoundOutput) -> int:
-    elements = 1
-    for dimension in output.shape:
-        elements *= dimension
-    return elements * output.element_type.numpy_dtype.itemsize
+    bound.slots[index] = ValueSlot(array, is_fixed=True, element_type=element_type)

@@ -18,6 +18,7 @@ from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 
 from .buffers import BoundSteps
+from .device_views import RESHAPING
 
 __all__ = ["GeneratedCode", "ProgramCode", "generate_code"]
 
@@ -243,9 +244,17 @@ class _Writer:
         if last is not None and last.guard is not None and last.guard.always_exits:
             return self._side_exit(position, last, last.guard)
         self._release_slots()
-        copied = self._bound.copied
-        fetched = (f"v{index}.copy()" if index in copied else f"v{index}" for index in self._specialisation.fetches)
-        return f"[{', '.join(fetched)}]"
+        return f"[{', '.join(map(self._fetched, self._specialisation.fetches))}]"
+
+    def _fetched(self, index: int) -> str:
+        """What the user gets of a value."""
+        if index in self._bound.copied:
+            return f"v{index}.copy()"
+        copy = self._bound.device_fetches.get(index)
+        if copy is None:
+            return f"v{index}"
+        self._names[f"o{index}"] = copy
+        return f"o{index}(v{index})"
 
     def _guard(self, position: int, launched: ProgramStep, guard: Guard) -> None:
         if guard.always_exits:
@@ -269,6 +278,9 @@ class _Writer:
         for position, feed in enumerate(self._specialisation.plan.feeds):
             if feed.index in self._bound.feeds:
                 self._lines.append(f"v{feed.index}[...] = feeds[{position}]")
+            elif feed.index in self._bound.device_feeds:
+                self._names[f"c{feed.index}"] = self._bound.device_feeds[feed.index]
+                self._lines.append(f"c{feed.index}(feeds[{position}])")
             elif feed.index not in self._specialisation.constants:
                 self._lines.append(f"v{feed.index} = feeds[{position}]")
                 self._fill_slot(feed.index)
@@ -352,10 +364,6 @@ class _Writer:
             if index in made and index not in kept and (launched.step.outputs or goes_on):
                 frees[position].append(index)
         return frees
-
-
-RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-"""ONNX's operators that only reshape their first input."""
 
 
 def _joined(

@@ -59,7 +59,8 @@ def fuse_steps(
         if type(provider.execution_provider).fuse_steps is ExecutionProvider.fuse_steps:
             continue
         shown = _shown_steps(specialisation, name, providers, shapes_vary=shapes_vary, is_program=is_program)
-        program = _shown_program(specialisation, shown, provider, may_compile=may_compile, shapes_vary=shapes_vary)
+        at_once = may_compile or provider.execution_provider.compiles_at_once
+        program = _shown_program(specialisation, shown, provider, may_compile=at_once, shapes_vary=shapes_vary)
         fusion = _asked_provider(provider.execution_provider, program)
         is_complete = is_complete and fusion.is_complete
         check_answer(name, program, fusion.fused)

@@ -12,9 +12,14 @@ from ort_sdk.plan import ABSENT
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
+from .device_views import are_views, described_bytes, hands_on
+from .owners import is_copy, is_upload
+
 __all__ = [
     "COPIED_BYTES",
+    "DEVICE_COPIED_BYTES",
     "escaping_values",
+    "is_device_view",
     "is_large_fetch",
     "is_small_view",
     "is_view",
@@ -27,6 +32,8 @@ __all__ = [
 COPIED_BYTES = (1 << 17) - (1 << 12)
 """Values of the user that are cheaper to copy from or to a fixed buffer than to read or write through a slot: calls on buffers
 that stay can be joined with others. Larger ones get memory from the system page by page."""
+DEVICE_COPIED_BYTES = 1 << 20
+"""The same of values of the user on a device: copies within its memory take some microseconds."""
 
 
 def is_view(launched: ProgramStep, specialisation: Specialisation) -> bool:
@@ -57,6 +64,21 @@ def is_small_view(launched: ProgramStep, specialisation: Specialisation, provide
     return bool(value.nbytes <= COPIED_BYTES and not value.dtype.hasobject)
 
 
+def is_device_view(launched: ProgramStep, specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> bool:
+    """Whether a step only gives a value of a device another shape, or its rows, which its provider does without a kernel.
+
+    Not what leaves the program on the device, but for small values that the user gets as copies.
+    """
+    provider = providers.get(launched.step.provider)
+    if provider is None or not are_views(launched, specialisation, provider):
+        return False
+    if not set(launched.outputs).isdisjoint(_values_at_guards(specialisation)):
+        return False
+    fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
+    are_small = all(described_bytes(provider, value) <= DEVICE_COPIED_BYTES for value in fetched)
+    return not fetched or (provider.copies_user_values and are_small)
+
+
 def is_large_fetch(launched: ProgramStep, specialisation: Specialisation) -> bool:
     """Whether the user gets a large output that is not row-major."""
     fetched = [specialisation.values[index] for index in launched.outputs if index in specialisation.fetches]
@@ -72,20 +94,23 @@ def last_uses(specialisation: Specialisation, indices: set[int]) -> dict[int, in
     """Last step that may touch a value's memory.
 
     A kernel that is not bound may hand on views of inputs, so its outputs' lives extend theirs. A value that may reach the user
-    that way, or leaves the program without a copy, is held past the last step.
+    that way, or leaves the program without a copy, is held past the last step. What is copied from the host to a device may be
+    read until the run ends: a bound copy holds it to the last step, any other past it.
     """
     end = len(specialisation.steps)
     held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_values_at_guards(specialisation)), end)
     for position in range(end - 1, -1, -1):
         launched = specialisation.steps[position]
-        viewed = [] if any(index in indices for index in launched.outputs) else _may_share(launched, specialisation)
+        is_bound = any(index in indices for index in launched.outputs)
+        viewed = [] if is_bound else _may_share(launched, specialisation)
         through: dict[int, int] = {}
         for source, target in viewed:
             through[source] = max(through.get(source, position), held.get(target, position))
         for index in launched.outputs:
             held.setdefault(index, position)
+        last = position if not is_upload(launched) else end - 1 if is_bound else end
         for index in launched.inputs:
-            held[index] = max(held.get(index, position), through.get(index, position))
+            held[index] = max(held.get(index, last), through.get(index, last), last)
     return held
 
 
@@ -97,17 +122,24 @@ def _values_at_guards(specialisation: Specialisation) -> Iterator[int]:
 
 
 def escaping_values(specialisation: Specialisation, indices: set[int], providers: Mapping[str, BindingProvider]) -> set[int]:
-    """Values that unbound steps may hand to the user as they are, or as views that are not copied."""
-    escaping: set[int] = set()
+    """Values that unbound steps may hand to the user as they are, or as views that are not copied.
+
+    And those that leave the program at a guard, or in copies to a device that are not bound, as they are.
+    """
+    escaping = set(_values_at_guards(specialisation))
     for launched in reversed(specialisation.steps):
         if any(index in indices for index in launched.outputs) or _are_maps(launched, specialisation):
+            continue
+        if is_upload(launched):
+            escaping.update(launched.inputs)
             continue
         viewed = {
             source
             for source, target in _may_share(launched, specialisation)
             if target in escaping or target in specialisation.fetches
         }
-        if viewed and not is_small_view(launched, specialisation, providers):
+        is_copied = is_small_view(launched, specialisation, providers) or is_device_view(launched, specialisation, providers)
+        if viewed and not (is_copied and escaping.isdisjoint(launched.outputs)):
             escaping |= viewed
     return escaping
 
@@ -118,6 +150,11 @@ def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tu
     What cannot be looked at, as arrays of devices, is taken to.
     """
     declared, values = launched.step.aliases, specialisation.values
+    if is_copy(launched):
+        return []
+    if declared is not None and hands_on(launched) and not isinstance(values[launched.inputs[0]], np.ndarray):
+        # The host may make views, whatever the kernel does.
+        declared = (*declared, *((0, own) for own in range(len(launched.outputs))))
     return [
         (source, target)
         for (number, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))

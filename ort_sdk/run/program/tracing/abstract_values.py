@@ -10,7 +10,7 @@ from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractResult, AbstractValue
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 
-__all__ = ["ALL_KNOWN", "abstract_eval_body", "abstract_eval_kernel", "is_declared"]
+__all__ = ["ALL_KNOWN", "abstract_eval_body", "abstract_eval_kernel"]
 
 ALL_KNOWN = AbstractValue(shape_known=True, value_known=True)
 
@@ -28,12 +28,6 @@ def abstract_eval_kernel(kernel: Any, inputs: Sequence[AbstractValue]) -> Abstra
     if shape_inputs is None or not shapes:
         return UNKNOWN
     return AbstractValue(shape_known=all(inputs[index].value_known for index in shape_inputs if index < len(inputs)))
-
-
-def is_declared(step: Step) -> bool:
-    """Whether a step is free of side effects: a kernel that declares nothing runs even if its outputs are not read."""
-    kernel = step.kernel
-    return kernel is None or bool(getattr(kernel, "deterministic", False) or getattr(kernel, "contents_from_shapes", False))
 
 
 def abstract_eval_body(

@@ -8,9 +8,8 @@ import numpy as np
 
 from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan
-from ort_sdk.run.program.specialisation import Specialisation
+from ort_sdk.run.program.specialisation import Specialisation, is_declared
 
-from .abstract_values import is_declared
 from .trace import Trace
 
 __all__ = ["FOLD_LIMIT_BYTES", "folded", "has_tensors", "is_tensor", "nbytes_of", "partially_evaluated"]
