@@ -1,10 +1,10 @@
-"""``dataclass`` of the standard library, for classes with slots, at a tenth of what it costs to make a class.
+"""``dataclass`` and ``NamedTuple`` of the standard library, at a part of what it costs there to make a class.
 
 The standard library compiles up to eight functions for each class when its module is imported, which is a third of the time a
 process takes to its first session. Here they are shared by all classes, but for ``__init__``, which is made when it is first
-wanted, of code that is compiled once for all frozen classes with as many fields, or all others with fields of the same kinds. Type checkers see the standard library's
-own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and ``is_dataclass``, and classes made with it may inherit
-from ours.
+wanted, of code that is compiled once for all frozen classes with as many fields, and for all others with fields of the same
+kinds. Type checkers see the standard library's own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and
+``is_dataclass``, and classes made with it may inherit from ours.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from operator import attrgetter
@@ -19,12 +20,13 @@ from reprlib import recursive_repr
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass", "field"]
+__all__ = ["NamedTuple", "dataclass", "field"]
 
 _Class = TypeVar("_Class", bound=type)
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+    from typing import NamedTuple
 else:
 
     def dataclass(*, slots: bool, frozen: bool = False, eq: bool = True) -> Callable[[_Class], _Class]:
@@ -41,6 +43,21 @@ else:
         if not slots:
             raise TypeError("a data class without slots was asked for; take dataclasses.dataclass for it")
         return lambda cls: _with_slots(cls, frozen=frozen, eq=eq)
+
+    class _NamedTupleType(type):
+        """Makes named tuples of classes that are written as those of ``typing``, which would compile the text of each type."""
+
+        def __new__(cls, name: str, _bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
+            types = namespace.pop("__annotations__", {})
+            defaults = [namespace.pop(field_name) for field_name in types if field_name in namespace]
+            module = namespace.pop("__module__")
+            made = namedtuple(name, types, defaults=defaults, module=module)  # noqa: PYI024 - the one that typing makes its own of
+            made.__annotations__ = types
+            for attribute, value in namespace.items():
+                setattr(made, attribute, value)
+            return made
+
+    NamedTuple = type.__new__(_NamedTupleType, "NamedTuple", (), {"__doc__": "Base of a class of named tuples."})
 
 
 def _with_slots(cls: Any, *, frozen: bool, eq: bool) -> Any:
@@ -139,18 +156,18 @@ class _Initializer:
         names: dict[str, Any] = {"_made": _MADE, "__name__": self._owner.__module__}
         kinds, defaults = "", []
         for number, (name, each) in enumerate(self._fields.items()):
-            is_made = each.default_factory is not MISSING
-            if is_made:
+            make = each.default_factory
+            if make is not MISSING:
                 defaults.append(_MADE)
             elif each.default is not MISSING:
                 defaults.append(each.default)
-            if is_made and not self._frozen:
-                names[f"_make_{number}"] = each.default_factory
             if self._frozen:
+                # What is called to store a value tells kinds apart; the code does not.
                 store = getattr(self._owner, name).__set__
-                names[f"_set_{number}"] = _making(store, each.default_factory) if is_made else store
-            # What frozen classes call to store a value tells kinds apart; their code does not.
-            kinds += "m" if is_made and not self._frozen else "-"
+                names[f"_set_{number}"] = store if make is MISSING else _making(store, make)
+            elif make is not MISSING:
+                names[f"_make_{number}"] = make
+            kinds += "-" if make is MISSING or self._frozen else "m"
         code = _initializer_code(kinds, frozen=self._frozen, is_followed=hasattr(self._owner, "__post_init__"))
         real = {f"_field_{number}": name for number, name in enumerate(self._fields)}
         code = code.replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from ort_sdk.api.foreign_errors import only_ort_errors, public_class
 from ort_sdk.graph.tensor import unpack_elements
 from ort_sdk.session.providers.device_memory import DeviceAccess, copy_between, device_memory
 
-from .memory_info import OrtMemoryInfo
 from .ort_device import OrtDevice, device_of
 from .sparse_tensor import SparseTensor
 from .type_strings import type_of_value
+
+if TYPE_CHECKING:
+    from .memory_info import OrtMemoryInfo
 
 __all__ = ["OrtValue", "OrtValueVector", "copy_tensors"]
 
