@@ -19,15 +19,15 @@ pytestmark = [
 ]
 
 TARGET = machine_targets()[-1].name
+TASKS = "[ce][hl]*"
+"""``chains`` and ``elementwise.*``."""
 
 RUN = """
 import json, sys
 from pathlib import Path
-class Blocker:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] in ("numba", "llvmlite"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Blocker())
+from importlib.machinery import PathFinder
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in ("numba", "llvmlite") else find_spec(name, *rest)
 from ort_sdk_cpu.platform import archives
 archives.PACKAGED = Path(sys.argv[1])
 import numpy as np
@@ -54,9 +54,9 @@ UNARY = {
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Sqrt": np.sqrt,
     "Tanh": np.tanh,
-    "Softsign": lambda x: x / (1 + np.abs(x)),
     "Gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
     "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
 }
 BINARY = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract, "Max": np.maximum, "Min": np.minimum}
 KNOWN = UNARY | BINARY
@@ -64,9 +64,9 @@ KNOWN = UNARY | BINARY
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An archive of chains."""
+    """An archive of chains, and of the tasks that compute single steps until there is a program."""
     made = tmp_path_factory.mktemp("kernels")
-    command = [sys.executable, "-P", "-m", "ort_sdk_cpu.jit.build_archive", "--target", TARGET, "--tasks", "chains"]
+    command = [sys.executable, "-P", "-m", "ort_sdk_cpu.jit.build_archive", "--target", TARGET, "--tasks", TASKS]
     command += ["--jobs", "1", "--output", str(made / f"x86_64-linux-{TARGET}.kernels")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -84,7 +84,8 @@ class Cases:
         values = {name: array.astype(np.float64) for name, array in inputs.items()}
         for op_type, sources, made in nodes:
             values[made] = KNOWN[op_type](*(values[source] for source in sources))
-        made = [helper.make_node(op_type, sources, [output], domain=domain_of(op_type)) for op_type, sources, output in nodes]
+        domains = {"Gelu": "com.microsoft"}
+        made = [helper.make_node(op_type, sources, [output], domain=domains.get(op_type)) for op_type, sources, output in nodes]
         infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in inputs.items()]
         results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
@@ -95,7 +96,7 @@ class Cases:
         self.expected.append([values[name] for name in outputs])
 
     def run(self, folder):
-        """Groups of operators that were computed together, by case; results are compared. And the mappings of archives."""
+        """By case, the operators of each part that computes several; and mappings of archives. Results are compared."""
         own = {"ORT_SDK_CPU_ISA": TARGET, "ORT_SDK_CPU_CACHE_DIR": str(self.place / "none"), "HOME": "/nonexistent"}
         command = [sys.executable, "-P", "-c", RUN, str(folder), str(self.place)]
         done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, check=False)
@@ -105,10 +106,6 @@ class Cases:
                 np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6, err_msg=str(number))
         found, mapped = json.loads(done.stdout.splitlines()[-1])
         return [max(reports, key=len, default=[]) for reports in found], mapped
-
-
-def domain_of(op_type):
-    return "com.microsoft" if op_type == "Gelu" else ""
 
 
 @pytest.fixture
@@ -135,7 +132,7 @@ def test_each_is_what_a_models_steps_become(folder, cases):
             for index, (name, step) in enumerate(zip(names, chain.steps, strict=True))
         ]
         cases.add(nodes, inputs, [values[-1]])
-        expected.append([names])
+        expected.append([names] if len(names) > 1 else [])
     found, mapped = cases.run(folder)
     assert len(expected) > 200
     assert found == expected
@@ -157,10 +154,7 @@ def test_longer_chains_are_computed_in_parts(folder, cases):
     cases.add(gate, {"x": x, "w": positive(5), "v": positive(1)}, ["e"])
     cases.add([("Add", ["x", "y"], "a"), ("Relu", ["a"], "b"), ("Mul", ["b", "x"], "c")], {"x": x, "y": y}, ["a", "c"])
     found, _ = cases.run(folder)
-    for groups, count in zip(found, (4, 5, 3), strict=True):
-        assert sum(map(len, groups)) == count
-        assert all(1 <= len(group) <= 2 for group in groups)
-        assert any(len(group) == 2 for group in groups)
+    assert found == [[["Mul", "Add"]], [["Mul", "Add"], ["Sigmoid", "Mul"]], [["Relu", "Mul"]]]
 
 
 def test_without_an_archive_nothing_is_fused(cases, tmp_path):
