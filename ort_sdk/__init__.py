@@ -34,14 +34,10 @@ if TYPE_CHECKING:
     from .session.calls.io_binding import IOBinding
     from .session.calls.io_binding import IOBinding as SessionIOBinding
     from .session.enums import (
-        ExecutionMode,
-        ExecutionOrder,
-        GraphOptimizationLevel,
         OrtAllocatorType,
         OrtCompileApiFlags,
         OrtDeviceMemoryType,
         OrtDeviceVendorId,
-        OrtExecutionProviderDevicePolicy,
         OrtHardwareDeviceType,
         OrtMemoryInfoDeviceType,
         OrtMemType,
@@ -50,6 +46,7 @@ if TYPE_CHECKING:
     from .session.inference_session import InferenceSession
     from .session.logging import set_default_logger_severity, set_default_logger_verbosity
     from .session.model_compiler import AdapterFormat, LoraAdapter, ModelCompiler, OrtExternalInitializerInfo
+    from .session.option_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
     from .session.options.session_options import RunOptions, SessionOptions
     from .session.values.ep_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
     from .session.values.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices
@@ -64,9 +61,9 @@ __version__ = version.__version__
 
 _HOMES = {
     "AdapterFormat": "session.model_compiler",
-    "ExecutionMode": "session.enums",
-    "ExecutionOrder": "session.enums",
-    "GraphOptimizationLevel": "session.enums",
+    "ExecutionMode": "session.option_enums",
+    "ExecutionOrder": "session.option_enums",
+    "GraphOptimizationLevel": "session.option_enums",
     "IOBinding": "session.calls.io_binding",
     "InferenceSession": "session.inference_session",
     "KernelTypeStrResolver": "kernels.type_str_resolver",
@@ -83,7 +80,7 @@ _HOMES = {
     "OrtEpAssignedNode": "session.values.ep_assignment",
     "OrtEpAssignedSubgraph": "session.values.ep_assignment",
     "OrtEpDevice": "session.values.ep_devices",
-    "OrtExecutionProviderDevicePolicy": "session.enums",
+    "OrtExecutionProviderDevicePolicy": "session.option_enums",
     "OrtExternalInitializerInfo": "session.model_compiler",
     "OrtHardwareDevice": "session.values.ep_devices",
     "OrtHardwareDeviceType": "session.enums",

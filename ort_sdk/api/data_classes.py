@@ -1,10 +1,10 @@
-"""``dataclass`` of the standard library, for classes with slots, at a tenth of what it costs to make a class.
+"""``dataclass`` and ``NamedTuple`` of the standard library, at a part of what it costs there to make a class.
 
 The standard library compiles up to eight functions for each class when its module is imported, which is a third of the time a
 process takes to its first session. Here they are shared by all classes, but for ``__init__``, which is made when it is first
-wanted, of code that is compiled once for all classes with fields of the same kinds. Type checkers see the standard library's
-own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and ``is_dataclass``, and classes made with it may inherit
-from ours.
+wanted, of code that is compiled once for all frozen classes with as many fields, and for all others with fields of the same
+kinds. Type checkers see the standard library's own decorator; so do ``dataclasses.replace``, ``fields``, ``asdict`` and
+``is_dataclass``, and classes made with it may inherit from ours.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections import namedtuple
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass", "field"]
+__all__ = ["NamedTuple", "dataclass", "field"]
 
 _Class = TypeVar("_Class", bound=type)
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+    from typing import NamedTuple
 else:
 
     def dataclass(*, slots: bool, frozen: bool = False, eq: bool = True) -> Callable[[_Class], _Class]:
@@ -41,6 +43,21 @@ else:
         if not slots:
             raise TypeError("a data class without slots was asked for; take dataclasses.dataclass for it")
         return lambda cls: _with_slots(cls, frozen=frozen, eq=eq)
+
+    class _NamedTupleType(type):
+        """Makes named tuples of classes that are written as those of ``typing``, which would compile the text of each type."""
+
+        def __new__(cls, name: str, _bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
+            types = namespace.pop("__annotations__", {})
+            defaults = [namespace.pop(field_name) for field_name in types if field_name in namespace]
+            module = namespace.pop("__module__")
+            made = namedtuple(name, types, defaults=defaults, module=module)  # noqa: PYI024 - the one that typing makes its own of
+            made.__annotations__ = types
+            for attribute, value in namespace.items():
+                setattr(made, attribute, value)
+            return made
+
+    NamedTuple = type.__new__(_NamedTupleType, "NamedTuple", (), {"__doc__": "Base of a class of named tuples."})
 
 
 def _with_slots(cls: Any, *, frozen: bool, eq: bool) -> Any:
@@ -60,7 +77,7 @@ def _with_slots(cls: Any, *, frozen: bool, eq: bool) -> Any:
         "__dataclass_fields__": _StandardAttribute(fields, frozen=frozen, eq=eq),
         "__dataclass_params__": _StandardAttribute(fields, frozen=frozen, eq=eq),
     }
-    namespace.setdefault("__init__", _Initializer(fields, frozen=frozen))
+    namespace.setdefault("__init__", _Initializer(fields, types, frozen=frozen))
     namespace.setdefault("__repr__", _repr)
     if frozen:
         namespace |= _FROZEN
@@ -123,8 +140,8 @@ class _StandardAttribute:
 class _Initializer:
     """``__init__`` of a class until it is first wanted."""
 
-    def __init__(self, fields: dict[str, Field[Any]], *, frozen: bool) -> None:
-        self._fields = fields
+    def __init__(self, fields: dict[str, Field[Any]], types: Mapping[str, Any], *, frozen: bool) -> None:
+        self._fields, self._types = fields, types
         self._frozen = frozen
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -139,15 +156,18 @@ class _Initializer:
         names: dict[str, Any] = {"_made": _MADE, "__name__": self._owner.__module__}
         kinds, defaults = "", []
         for number, (name, each) in enumerate(self._fields.items()):
-            is_made = each.default_factory is not MISSING
-            kinds += "m" if is_made else "-"
-            if is_made:
-                names[f"_make_{number}"] = each.default_factory
+            make = each.default_factory
+            if make is not MISSING:
                 defaults.append(_MADE)
             elif each.default is not MISSING:
                 defaults.append(each.default)
             if self._frozen:
-                names[f"_set_{number}"] = getattr(self._owner, name).__set__
+                # What is called to store a value tells kinds apart; the code does not.
+                store = getattr(self._owner, name).__set__
+                names[f"_set_{number}"] = store if make is MISSING else _making(store, make)
+            elif make is not MISSING:
+                names[f"_make_{number}"] = make
+            kinds += "-" if make is MISSING or self._frozen else "m"
         code = _initializer_code(kinds, frozen=self._frozen, is_followed=hasattr(self._owner, "__post_init__"))
         real = {f"_field_{number}": name for number, name in enumerate(self._fields)}
         code = code.replace(
@@ -155,9 +175,18 @@ class _Initializer:
             co_names=tuple(real.get(name, name) for name in code.co_names),
         )
         function = FunctionType(code, names, "__init__", tuple(defaults))
-        function.__annotations__ = _types_of(self._owner, self._fields) | {"return": None}
+        function.__annotations__ = {name: self._types[name] for name in self._fields} | {"return": None}
         function.__qualname__ = f"{self._owner.__qualname__}.__init__"
         return function
+
+
+def _making(store: Callable[[Any, Any], None], make: Callable[[], Any]) -> Callable[[Any, Any], None]:
+    """Stores a value, or, in the place of the default, one that it makes."""
+
+    def store_or_make(instance: Any, value: Any) -> None:
+        store(instance, make() if value is _MADE else value)
+
+    return store_or_make
 
 
 @functools.cache
@@ -165,7 +194,7 @@ def _initializer_code(kinds: str, *, frozen: bool, is_followed: bool) -> CodeTyp
     """Code of ``__init__`` with stand-ins for names of fields, which classes with fields of the same kinds share.
 
     Args:
-        kinds: of the fields: ``m`` makes its default in each call, ``-`` does not.
+        kinds: of the fields: ``m`` makes its default in each call here, ``-`` does not.
         frozen: whether attributes must be set by their descriptors.
         is_followed: whether ``__post_init__`` comes after.
     """

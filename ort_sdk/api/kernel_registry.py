@@ -11,7 +11,6 @@ from .data_classes import dataclass, field
 from .device import OrtMemType
 from .errors import KernelRegistrationError
 from .kernel import KernelFactory, KernelInfo
-from .operator_declaration import declared_schema
 from .operator_schema import FormalParameter, OperatorSchema, find_schema, schema_versions
 
 __all__ = [
@@ -156,6 +155,8 @@ class KernelRegistry:
             KernelRegistrationError: it contradicts itself, ONNX's schema, another declaration of this registry, or a kernel
                 that is registered already.
         """
+        from .operator_declaration import declared_schema
+
         schema = declared_schema(op_type, since_version, domain, inputs, outputs, type_constraints or {})
         versions = self._declared.setdefault((domain, op_type), {})
         if versions.get(since_version, schema) != schema:

@@ -12,7 +12,6 @@ __all__ = ["declared_schema"]
 
 MANY = 2**31 - 1
 """Most arguments of an operator with a variadic parameter, as onnx writes it."""
-_TYPE = re.compile(r"(tensor|seq|optional|map|sparse_tensor|opaque)\(.+\)")
 
 
 def declared_schema(
@@ -84,7 +83,7 @@ def _check_formals(label: str, what: str, formals: Sequence[FormalParameter], co
             raise KernelRegistrationError(
                 f"{label}: {what} '{formal.name}' has the name of a type constraint; rename one of them"
             )
-        if formal.type_str not in constraints and not _TYPE.fullmatch(formal.type_str):
+        if formal.type_str not in constraints and not _is_type(formal.type_str):
             raise KernelRegistrationError(
                 f"{label}: {what} '{formal.name}' is of '{formal.type_str}', which is neither one of the type constraints "
                 f"({', '.join(constraints) or 'it has none'}) nor a type such as 'tensor(float)'"
@@ -107,7 +106,7 @@ def _check_constraints(label: str, constraints: Mapping[str, tuple[str, ...]], f
     for name, types in constraints.items():
         if name not in used:
             raise KernelRegistrationError(f"{label}: no input or output is of the type constraint '{name}'")
-        wrong = [type_string for type_string in types if not _TYPE.fullmatch(type_string)]
+        wrong = [type_string for type_string in types if not _is_type(type_string)]
         if wrong or not types:
             raise KernelRegistrationError(
                 f"{label}: type constraint '{name}' allows {wrong or 'no type'}; give it types such as 'tensor(float)'"
@@ -119,3 +118,8 @@ def _arity(formals: Sequence[FormalParameter]) -> tuple[int, int]:
     needed = [index + 1 for index, formal in enumerate(formals) if formal.option != ParameterOption.OPTIONAL]
     is_variadic = bool(formals) and formals[-1].option == ParameterOption.VARIADIC
     return max(needed, default=0), MANY if is_variadic else len(formals)
+
+
+def _is_type(text: str) -> bool:
+    # Compiled when an operator is declared, which few processes do.
+    return re.fullmatch(r"(tensor|seq|optional|map|sparse_tensor|opaque)\(.+\)", text) is not None

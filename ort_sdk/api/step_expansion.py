@@ -12,8 +12,9 @@ called ``AbstractValue``, ``AbstractResult``, ``abstract_value`` and ``abstract_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from .data_classes import NamedTuple
 from .kernel import Array, Compute, OpKernel, Subgraph
 from .step_fusion import FusibleStep
 

@@ -24,15 +24,11 @@ from ort_sdk.api import (
 from ort_sdk.session.calls.io_binding import IOBinding as SessionIOBinding
 from ort_sdk.session.enums import (
     ArenaExtendStrategy,
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
     OrtAllocatorType,
     OrtCompileApiFlags,
     OrtCompiledModelCompatibility,
     OrtDeviceEpIncompatibilityReason,
     OrtDeviceMemoryType,
-    OrtExecutionProviderDevicePolicy,
     OrtHardwareDeviceType,
     OrtMemoryInfoDeviceType,
     OrtMemType,
@@ -41,6 +37,7 @@ from ort_sdk.session.enums import (
 from ort_sdk.session.inference_session import InferenceSession
 from ort_sdk.session.logging import set_default_logger_severity, set_default_logger_verbosity
 from ort_sdk.session.model_compiler import AdapterFormat, LoraAdapter, ModelCompiler, OrtExternalInitializerInfo
+from ort_sdk.session.option_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from ort_sdk.session.options.session_options import RunOptions, SessionOptions
 from ort_sdk.session.values.ep_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
 from ort_sdk.session.values.ep_devices import OrtEpDevice, OrtHardwareDevice, OrtSyncStream, get_ep_devices, get_hardware_devices

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ort_sdk.api import Fail, OperatorSchema, find_schema
+from ort_sdk.api.data_classes import NamedTuple
 
 __all__ = ["Argument", "OpIdentifier", "TypeStrings", "op_id", "resolve_type_strings", "type_strings_of"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ort_sdk.api import Tensor, TensorElementType
+from ort_sdk.api.data_classes import NamedTuple
 from ort_sdk.formats.files.byte_source import ByteSource
 from ort_sdk.formats.files.mapped_tensor import MappedTensor
 from ort_sdk.graph.derived_tensor import DerivedTensor

@@ -1,58 +1,24 @@
-"""Enumerations of the public API, with ONNX Runtime's names and numbers."""
+"""Enumerations of the public API, with ONNX Runtime's names and numbers, but for those of session options."""
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum, IntFlag
+from enum import IntFlag
+
+from .option_enums import NamedNumber
 
 __all__ = [
     "ArenaExtendStrategy",
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
     "OrtAllocatorType",
     "OrtCompileApiFlags",
     "OrtCompiledModelCompatibility",
     "OrtDeviceEpIncompatibilityReason",
     "OrtDeviceMemoryType",
     "OrtDeviceVendorId",
-    "OrtExecutionProviderDevicePolicy",
     "OrtHardwareDeviceType",
     "OrtMemType",
     "OrtMemoryInfoDeviceType",
     "OrtSparseFormat",
 ]
-
-
-class NamedNumber(IntEnum):
-    """A number that prints as its class and name, as in ONNX Runtime."""
-
-    __str__ = Enum.__str__
-    __format__ = Enum.__format__
-
-
-class GraphOptimizationLevel(NamedNumber):
-    """How far the optimizer goes."""
-
-    ORT_DISABLE_ALL = 0
-    ORT_ENABLE_BASIC = 1
-    ORT_ENABLE_EXTENDED = 2
-    ORT_ENABLE_LAYOUT = 3
-    ORT_ENABLE_ALL = 99
-
-
-class ExecutionMode(NamedNumber):
-    """Whether independent nodes may run at the same time."""
-
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
-
-
-class ExecutionOrder(NamedNumber):
-    """Which topological order is taken."""
-
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
 
 
 class ArenaExtendStrategy(NamedNumber):
@@ -114,18 +80,6 @@ class OrtDeviceVendorId(NamedNumber):
     HUAWEI = 0x19E5
     QUALCOMM = 0x5143
     INTEL = 0x8086
-
-
-class OrtExecutionProviderDevicePolicy(NamedNumber):
-    """How devices are chosen when no provider is named."""
-
-    DEFAULT = 0
-    PREFER_CPU = 1
-    PREFER_NPU = 2
-    PREFER_GPU = 3
-    MAX_PERFORMANCE = 4
-    MAX_EFFICIENCY = 5
-    MIN_OVERALL_POWER = 6
 
 
 class OrtCompileApiFlags(IntFlag):

@@ -31,8 +31,6 @@ from .runs_builder import RunsBuilder
 from .stages.observer import SessionDescription, StageWatcher
 from .stages.select_providers import choose_providers
 from .stages.state import SessionState
-from .values.ep_devices import OrtEpDevice, get_ep_devices
-from .values.memory_info import OrtMemoryInfo
 from .values.node_arg import ModelMetadata, NodeArg
 from .values.ort_device import OrtDevice, device_of
 from .values.ort_value import OrtValue, OrtValueVector
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from .calls.io_binding import IOBinding
     from .calls.runs import Runs
     from .values.ep_assignment import OrtEpAssignedSubgraph
+    from .values.ep_devices import OrtEpDevice
+    from .values.memory_info import OrtMemoryInfo
 
 __all__ = ["InferenceSession"]
 
@@ -318,15 +318,21 @@ class InferenceSession:
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Memory in which each input is wanted."""
+        from .values.memory_info import OrtMemoryInfo
+
         devices = {feed.name: feed.device for feed in self._state.plan.feeds}
         return [OrtMemoryInfo.of_device(devices.get(argument.name, CPU_DEVICE)) for argument in self._description.inputs]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """Memory in which each output is left."""
+        from .values.memory_info import OrtMemoryInfo
+
         return [OrtMemoryInfo.of_device(fetch.device) for fetch in self._state.plan.fetches]
 
     def get_input_epdevices(self) -> list[OrtEpDevice | None]:
         """Device that reads each input; None if its provider was registered for this process only and is gone."""
+        from .values.ep_devices import get_ep_devices
+
         wanted = {feed.name: feed.device for feed in self._state.plan.feeds}
         names = self.get_providers()
         known = [device for device in get_ep_devices() if device.ep_name in names]

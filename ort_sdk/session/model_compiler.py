@@ -17,8 +17,9 @@ from ort_sdk.config_keys import (
     OPTIMIZED_MODEL_EXTERNAL_INITIALIZERS_MIN_SIZE_IN_BYTES,
 )
 
-from .enums import GraphOptimizationLevel, OrtCompileApiFlags
+from .enums import OrtCompileApiFlags
 from .inference_session import InferenceSession
+from .option_enums import GraphOptimizationLevel
 from .options.session_options import SessionOptions
 
 __all__ = ["AdapterFormat", "LoraAdapter", "ModelCompiler", "OrtExternalInitializerInfo"]

@@ -4,12 +4,13 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import typing
 from typing import Any, ClassVar
 
 import pytest
 
 from ort_sdk.api import KernelInfo, NodeArg, OrtDevice
-from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.api.data_classes import NamedTuple, dataclass, field
 
 
 def declared(decorator: Any) -> Any:
@@ -164,3 +165,55 @@ def test_what_is_not_supported_is_refused() -> None:
 @pytest.mark.parametrize("cls", [KernelInfo, NodeArg, OrtDevice])
 def test_the_contract_has_signatures(cls: Any) -> None:
     assert list(inspect.signature(cls).parameters) == [each.name for each in dataclasses.fields(cls)]
+
+
+class Span(NamedTuple):
+    """Elements of a row."""
+
+    start: int
+    stop: int = 9
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+class StandardSpan(typing.NamedTuple):
+    """Elements of a row."""
+
+    start: int
+    stop: int = 9
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+class TestNamedTuples:
+    def test_is_as_the_standard_library_makes_it(self) -> None:
+        for name in ("_fields", "_field_defaults", "__doc__", "__slots__", "__match_args__", "__module__"):
+            assert getattr(Span, name) == getattr(StandardSpan, name), name
+        assert inspect.get_annotations(Span).keys() == inspect.get_annotations(StandardSpan).keys()
+        assert repr(Span(1)) == repr(StandardSpan(1)).replace("StandardSpan", "Span")
+        assert typing.get_type_hints(Span) == typing.get_type_hints(StandardSpan)
+
+    def test_is_a_tuple(self) -> None:
+        start, stop, _ = span = Span(2, name="a")
+        assert (start, stop, span.size, span) == (2, 9, 7, (2, 9, "a"))
+        assert span == StandardSpan(2, name="a")
+        assert hash(span) == hash((2, 9, "a"))
+        assert span._replace(stop=4) == (2, 4, "a")
+
+    def test_is_pickled_and_copied(self) -> None:
+        span = Span(1, 2)
+        assert pickle.loads(pickle.dumps(span)) == copy.copy(span) == span  # noqa: S301 - of our own
+        assert type(copy.deepcopy(span)) is Span
+
+    @pytest.mark.parametrize("arguments", [(), (1, 2, "", 3)])
+    def test_too_few_and_too_many_arguments(self, arguments: tuple[Any, ...]) -> None:
+        with pytest.raises(TypeError):
+            Span(*arguments)

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ort_sdk.session.enums import GraphOptimizationLevel
 from ort_sdk.session.inference_session import InferenceSession
+from ort_sdk.session.option_enums import GraphOptimizationLevel
 from ort_sdk.session.options.session_options import SessionOptions
 
 __all__ = ["OPTIMIZATION_LEVELS", "open_session"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -16,7 +15,6 @@ from .byte_source import ByteSource, map_descriptor, wrap_buffer
 __all__ = ["ExternalFiles", "MissingExternalFile", "normal_location"]
 
 _MEMORY_MARKERS = ("*/_ORT_MEM_ADDR_/*", "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*")
-_CURRENT_FOLDER_PREFIX = re.compile(r"^(\.[/\\]+)+")
 _MAX_LOCATION_LENGTH = 4096
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # A named pipe would block the opening itself.
@@ -26,7 +24,9 @@ _FOLDER_FLAGS = _READ_FLAGS | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOF
 
 def normal_location(location: str) -> str:
     """A location without leading ``./``, as files given in memory are looked up."""
-    return _CURRENT_FOLDER_PREFIX.sub("", location)
+    while location.startswith(("./", ".\\")):
+        location = location[1:].lstrip("/\\")
+    return location
 
 
 class MissingExternalFile(Fail):

@@ -19,6 +19,10 @@ def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes):
         return None
+    if len(known) == 2:
+        long, short = known if len(known[0]) >= len(known[1]) else known[::-1]
+        if long[len(long) - len(short) :] == short:
+            return long
     rank = max(map(len, known))
     padded = [(1,) * (rank - len(shape)) + shape for shape in known]
     return tuple(_broadcast_axis(sizes) for sizes in zip(*padded, strict=True))

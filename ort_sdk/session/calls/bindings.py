@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ort_sdk.api import Array
 from ort_sdk.api import OrtDevice as Device
@@ -21,7 +21,8 @@ Target = Device | OrtValue
 """Where an output goes: a device on which the session makes it, or memory the caller gave."""
 
 
-class GivenMemory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GivenMemory:
     """Memory of the host that the caller gave for an output."""
 
     fetch: Fetch

@@ -10,7 +10,7 @@ from typing import Any
 from ort_sdk.api import InvalidArgument
 from ort_sdk.config_keys import LOAD_MODEL_FORMAT
 from ort_sdk.loader import load_model
-from ort_sdk.session.enums import ExecutionMode, GraphOptimizationLevel
+from ort_sdk.session.option_enums import ExecutionMode, GraphOptimizationLevel
 
 from .build_settings import BuildSettings
 from .session_options import SessionOptions

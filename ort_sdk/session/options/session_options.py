@@ -6,7 +6,7 @@ import copy
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import CPU_DEVICE, Fail, InvalidArgument, Tensor
 from ort_sdk.api import NotImplemented as OrtNotImplemented
@@ -15,15 +15,17 @@ from ort_sdk.api.stopping import StopFlag
 from ort_sdk.config_keys import EXECUTION_MODE, INTER_OP_NUM_THREADS, INTRA_OP_NUM_THREADS, LOG_SEVERITY_LEVEL
 from ort_sdk.formats.files.external_file import normal_location
 from ort_sdk.graph.tensor import ArrayTensor
-from ort_sdk.session.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
-from ort_sdk.session.values.ep_devices import OrtEpDevice
+from ort_sdk.session.option_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from ort_sdk.session.values.ort_value import OrtValue
 
 from .fields import ConfigEntries, Options, flag, member, number, text
 
 __all__ = ["RunOptions", "SessionOptions"]
 
-SelectionDelegate = Callable[[Sequence[OrtEpDevice], dict[str, str], dict[str, str], int], Sequence[OrtEpDevice]]
+if TYPE_CHECKING:
+    from ort_sdk.session.values.ep_devices import OrtEpDevice
+
+    SelectionDelegate = Callable[[Sequence[OrtEpDevice], dict[str, str], dict[str, str], int], Sequence[OrtEpDevice]]
 
 
 @public_class(but=("snapshot", "entries_for_providers"))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from ort_sdk.api import Fail, InvalidArgument
+from ort_sdk.api import InvalidArgument
 from ort_sdk.config_keys import DISABLE_CPU_EP_FALLBACK
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.session.enums import OrtExecutionProviderDevicePolicy, OrtHardwareDeviceType
-from ort_sdk.session.values.ep_devices import OrtEpDevice, get_ep_devices
 
 __all__ = ["CPU_PROVIDER", "ProviderList", "choose_providers"]
 
@@ -50,7 +48,9 @@ def choose_providers(
     elif option_providers:
         chosen = _installed(list(option_providers))
     elif policy is not None:
-        chosen = _by_policy(policy)
+        from .provider_policy import device_choices
+
+        chosen = [choice for choice in device_choices(policy) if choice[0] != CPU_PROVIDER]
     else:
         # As with onnxruntime's CPU package: an accelerator is used by those who ask for it, by name or by policy.
         chosen = []
@@ -126,39 +126,3 @@ def _installed(entries: ProviderList) -> ProviderList:
 def _is_known(name: str) -> bool:
     """Whether a provider of that name is installed, usable or not."""
     return any(record.is_named(name) for record in plugin_manager().provider_records())
-
-
-_PREFERRED: dict[OrtExecutionProviderDevicePolicy, OrtHardwareDeviceType] = {
-    OrtExecutionProviderDevicePolicy.PREFER_CPU: OrtHardwareDeviceType.CPU,
-    OrtExecutionProviderDevicePolicy.PREFER_NPU: OrtHardwareDeviceType.NPU,
-    OrtExecutionProviderDevicePolicy.PREFER_GPU: OrtHardwareDeviceType.GPU,
-    OrtExecutionProviderDevicePolicy.MAX_PERFORMANCE: OrtHardwareDeviceType.GPU,
-    OrtExecutionProviderDevicePolicy.MAX_EFFICIENCY: OrtHardwareDeviceType.NPU,
-    OrtExecutionProviderDevicePolicy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU,
-}
-MAX_SELECTIONS = 8
-
-
-def _by_policy(policy: Any) -> ProviderList:
-    devices = get_ep_devices()
-    if isinstance(policy, OrtExecutionProviderDevicePolicy):
-        wanted = _PREFERRED.get(policy, OrtHardwareDeviceType.CPU)
-        selected = [device for device in devices if device.device.type is wanted][:1]
-    else:
-        selected = _ask(policy, devices)
-    return [
-        (device.ep_name, {"device_id": str(device.ort_device.index)}) for device in selected if device.ep_name != CPU_PROVIDER
-    ]
-
-
-def _ask(
-    delegate: Callable[[Sequence[OrtEpDevice], dict[str, str], dict[str, str], int], Sequence[OrtEpDevice]],
-    devices: list[OrtEpDevice],
-) -> list[OrtEpDevice]:
-    try:
-        selected = list(delegate(devices, {}, {}, MAX_SELECTIONS))
-    except Exception as error:
-        raise Fail(f"the provider selection delegate raised {type(error).__name__}: {error}") from error
-    if not selected or len(selected) > MAX_SELECTIONS or not all(isinstance(device, OrtEpDevice) for device in selected):
-        raise Fail(f"the provider selection delegate must return 1 to {MAX_SELECTIONS} of the OrtEpDevices it got: {selected!r}")
-    return selected

@@ -6,16 +6,11 @@ from ort_sdk.api import CPU_DEVICE, Fail
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.foreign_errors import public_class
 from ort_sdk.plugins import plugin_manager
-from ort_sdk.session.enums import OrtDeviceVendorId
 
 __all__ = ["OrtDevice", "device_of"]
 
 _TYPE_CODES = {"cpu": 0, "gpu": 1, "cuda": 1, "dml": 1, "webgpu": 1, "fpga": 2, "npu": 3, "cann": 3}
-_VENDORS = {
-    "cuda": OrtDeviceVendorId.NVIDIA,
-    "cann": OrtDeviceVendorId.HUAWEI,
-    "dml": OrtDeviceVendorId.MICROSOFT,
-}
+_VENDORS = {"cuda": "NVIDIA", "cann": "HUAWEI", "dml": "MICROSOFT"}
 _NAMES_OF_CODES = {0: "cpu", 1: "gpu", 2: "fpga", 3: "npu"}
 
 
@@ -48,7 +43,7 @@ class OrtDevice:
         if ort_device_name not in _TYPE_CODES and ort_device_name not in {device.name for device in _provider_devices()}:
             known = sorted({*_TYPE_CODES, *(device.name for device in _provider_devices())})
             raise Fail(f"Unsupported device type: {ort_device_name}; known are {', '.join(known)}")
-        vendor = int(_VENDORS.get(ort_device_name, OrtDeviceVendorId.NONE)) if vendor_id < 0 else int(vendor_id)
+        vendor = _vendor_of(ort_device_name) if vendor_id < 0 else int(vendor_id)
         return OrtDevice(ort_device_name, 0, vendor, device_id)
 
     def device_id(self) -> int:
@@ -137,3 +132,10 @@ def device_of(device: OrtDevice | Device | str, device_id: int = 0) -> Device:
 
 def _provider_devices() -> list[Device]:
     return [device for handle in plugin_manager().available_providers() for device in handle.devices]
+
+
+def _vendor_of(name: str) -> int:
+    """PCI vendor of devices of a name; 0 where it is not known."""
+    from ort_sdk.session.enums import OrtDeviceVendorId
+
+    return int(OrtDeviceVendorId[_VENDORS.get(name, "NONE")])

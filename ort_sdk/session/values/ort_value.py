@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from ort_sdk.session.providers.device_memory import DeviceAccess, copy_between, 
 from ort_sdk.session.providers.readiness import Ready
 
 from .dlpack import DLPACK_CPU, array_of, capsule_of, device_of_array
-from .memory_info import OrtMemoryInfo
 from .ort_device import OrtDevice, device_of
 from .sparse_tensor import SparseTensor
 from .type_strings import given_element_type, type_of_value
+
+if TYPE_CHECKING:
+    from .memory_info import OrtMemoryInfo
 
 __all__ = ["OrtValue", "OrtValueVector", "copy_tensors", "host_copies"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_sdk.api import Fail, HostArray, InvalidArgument, element_type_of
 from ort_sdk.api.foreign_errors import public_class
-from ort_sdk.session.enums import OrtSparseFormat
 
 from .ort_device import OrtDevice
+
+if TYPE_CHECKING:
+    from ort_sdk.session.enums import OrtSparseFormat
 
 __all__ = ["SparseBlockSparseView", "SparseCooView", "SparseCsrView", "SparseTensor"]
 
@@ -61,9 +64,9 @@ class SparseBlockSparseView:
 
 _View = SparseCooView | SparseCsrView | SparseBlockSparseView
 _FORMATS = {
-    SparseCooView: OrtSparseFormat.ORT_SPARSE_COO,
-    SparseCsrView: OrtSparseFormat.ORT_SPARSE_CSRC,
-    SparseBlockSparseView: OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE,
+    SparseCooView: "ORT_SPARSE_COO",
+    SparseCsrView: "ORT_SPARSE_CSRC",
+    SparseBlockSparseView: "ORT_SPARSE_BLOCK_SPARSE",
 }
 
 
@@ -147,7 +150,9 @@ class SparseTensor:
 
     def format(self) -> OrtSparseFormat:
         """How positions are kept."""
-        return _FORMATS[type(self._view)]
+        from ort_sdk.session.enums import OrtSparseFormat
+
+        return OrtSparseFormat[_FORMATS[type(self._view)]]
 
     def as_coo_view(self) -> SparseCooView:
         """Coordinates.

@@ -12,11 +12,12 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ort_sdk.api import HostArray, InvalidProtobuf
+from ort_sdk.api.data_classes import NamedTuple
 from ort_sdk.api.long_lists import MANY_ELEMENTS, NumberList
 
 from .runs import FEW_ELEMENTS, decoded, fixed_run, varint_run

@@ -52,9 +52,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "movement.operators": {
         "": (
             *("Concat", "DepthToSpace", "Expand", "Flatten", "Reshape", "SpaceToDepth", "Squeeze"),
-            *("Transpose", "Unsqueeze", "Where"),
+            *("Transpose", "Unsqueeze"),
         ),
     },
+    "movement.where": {"": ("Where",)},
     "movement.pad": {"": ("Pad",)},
     "quantized.operators": {
         "": (

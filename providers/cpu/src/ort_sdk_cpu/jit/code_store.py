@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from typing import TYPE_CHECKING
 
 from ort_sdk.api import CompilationPending, CompilationPolicy, RuntimeException, compilation_context
 from ort_sdk_cpu.platform import libraries
 
 from .cache_folder import log_compiled
 from .compiler.code_files import has_file, load_content, load_file
-from .compiler.messages import Build, CompileReply, CompileRequest
+
+if TYPE_CHECKING:
+    from .compiler.messages import Build, CompileReply, CompileRequest
 
 __all__ = ["code_address", "is_cached"]
 
@@ -59,6 +62,8 @@ class _Store:
                 f"the kernel {name} is in no archive and no cache folder, and cannot be compiled: {libraries.numba()}; "
                 "if the package should have brought it, reinstall ort-sdk-cpu"
             )
+        from .compiler.messages import CompileRequest
+
         # Not under the lock: meanwhile other threads may load what is compiled.
         found = self._compiled(CompileRequest(name, build))
         if found is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import HostArray
+from ort_sdk.api.data_classes import NamedTuple
 
 __all__ = ["OBJECT_HEADER_BYTES", "address_of", "array_header", "array_header_at"]
 

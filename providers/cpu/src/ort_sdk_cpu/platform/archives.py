@@ -16,10 +16,10 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from ort_sdk.api import RuntimeException
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import NamedTuple, dataclass
 
 from .digests import DIGEST_BYTES, digest
 from .targets import current_target

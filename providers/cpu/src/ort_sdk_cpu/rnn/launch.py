@@ -16,8 +16,6 @@ from ort_sdk_cpu.memory.workspace import Workspace
 from ort_sdk_cpu.platform import libraries
 
 from .arguments.layer import MODULE, THREAD_BYTES, FloatLayer, Gru, GruResetFirst, Layer, Lstm, Rnn
-from .arguments.layer_int24 import MODULE as MODULE_INT24
-from .arguments.layer_int24 import GruInt24, GruResetFirstInt24, LstmInt24
 from .packing import DirectionWeights
 from .select import LayerSizes
 
@@ -29,8 +27,6 @@ LSTM_GATES = 4
 
 _ARGUMENTS: dict[str, type[Layer]] = {"lstm": Lstm, "gru": Gru, "gru_reset_first": GruResetFirst, "rnn": Rnn, "rnn_relu": Rnn}
 """Task → its class of arguments."""
-_ARGUMENTS_INT24: dict[str, type[Layer]] = {"lstm": LstmInt24, "gru": GruInt24, "gru_reset_first": GruResetFirstInt24}
-"""The same over recurrent weights of 24 bits."""
 
 
 _SMALL_BYTES = 1 << 17
@@ -129,7 +125,13 @@ class RecurrentTask:
 
     def _task(self, name: str, *, is_int24: bool) -> tuple[str, type[Layer]]:
         """Module and class of arguments of a task."""
-        return (MODULE_INT24, _ARGUMENTS_INT24[name]) if is_int24 else (MODULE, _ARGUMENTS[name])
+        if not is_int24:
+            return MODULE, _ARGUMENTS[name]
+        # Only layers whose weights do not fit the cache have 24 bits.
+        from .arguments import layer_int24
+
+        kinds = {"lstm": layer_int24.LstmInt24, "gru": layer_int24.GruInt24, "gru_reset_first": layer_int24.GruResetFirstInt24}
+        return layer_int24.MODULE, kinds[name]
 
     def _more_numbers(self) -> Mapping[str, int]:
         """Further sizes and strides that the task takes, by name."""

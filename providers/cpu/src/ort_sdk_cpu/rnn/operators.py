@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ort_sdk.api import HostArray, KernelInfo, TensorElementType
-from ort_sdk_cpu.attention.arguments.lengths import MODULE as LENGTHS
-from ort_sdk_cpu.attention.arguments.lengths import LengthCheck
 from ort_sdk_cpu.jit.native_call import in_sequence
 from ort_sdk_cpu.kernel.bindable import BindableKernel, bindable, kernel_maker
 from ort_sdk_cpu.kernel.copy import CopyWriter
@@ -255,6 +253,9 @@ class LayerTasks:
         """What looks at the lengths of sequences in each call."""
         if lengths is None:
             return []
+        # Few layers have lengths.
+        from ort_sdk_cpu.attention.arguments.lengths import MODULE as LENGTHS
+        from ort_sdk_cpu.attention.arguments.lengths import LengthCheck
         from ort_sdk_cpu.jit.task import TaskCall
 
         check = TaskCall(LENGTHS, "check_lengths", LengthCheck(0, lengths, lengths.size, len(arrays[0])))

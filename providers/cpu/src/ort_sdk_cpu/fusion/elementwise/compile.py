@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,30 @@ from ort_sdk_cpu.platform.digests import short_digest
 
 from .ir import Chain, emit
 
-__all__ = ["address_of", "is_compiled", "request"]
+__all__ = ["address_of", "compiled_chain", "is_compiled", "request", "symbol_of"]
 
 OPTIMIZATION_LEVEL = 2
 
 
 def is_compiled(chain: Chain) -> bool:
     """Whether a chain's code is in memory or in the folder."""
-    return is_cached(_symbol(chain))
+    return is_cached(symbol_of(chain))
 
 
 def address_of(chain: Chain) -> int:
     """Address of a chain's code, for ``jit.task.TaskCall``; compiled if it is not there. Thread-safe."""
-    symbol = _symbol(chain)
-    return code_address(symbol, functools.partial(_compiled, chain, symbol))
+    symbol = symbol_of(chain)
+    return code_address(symbol, functools.partial(compiled_chain, chain, symbol))
 
 
 def request(chain: Chain) -> None:
     """Have a chain compiled in the background."""
-    symbol = _symbol(chain)
-    request_compilation(symbol, functools.partial(_compiled, chain, symbol))
+    symbol = symbol_of(chain)
+    request_compilation(symbol, functools.partial(compiled_chain, chain, symbol))
 
 
-def _symbol(chain: Chain) -> str:
+def symbol_of(chain: Chain) -> str:
+    """Name of a chain's function and of its code."""
     return "chain_" + short_digest(_source(), compiler_environment(), str(chain))
 
 
@@ -46,19 +48,28 @@ def _source() -> str:
     return short_digest(sources_digest("simd.math"), *(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
-def _compiled(chain: Chain, symbol: str) -> tuple[str, bytes]:
+def compiled_chain(chain: Chain, symbol: str, functions: Mapping[str, str] | None = None) -> tuple[str, bytes]:
+    """Symbol and object file of a chain, made by llvmlite.
+
+    Args:
+        chain: what it computes.
+        symbol: name of the function.
+        functions: texts of the vector functions it may call, by name; those of this process if None.
+    """
     import llvmlite.binding as llvm
 
     from ort_sdk_cpu.jit.llvm import parse_ir, target_machine
 
-    from .math_library import vector_functions
+    if functions is None:
+        from .math_library import vector_functions
 
-    text, functions = emit(chain)
+        functions = vector_functions()
+    text, called = emit(chain)
     machine = target_machine(OPTIMIZATION_LEVEL)
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
     module = parse_ir(header + text.replace("SYMBOL", symbol))
-    for name in sorted(functions):
-        module.link_in(_inlined(parse_ir(vector_functions()[name])))
+    for name in sorted(called):
+        module.link_in(_inlined(parse_ir(functions[name])))
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION_LEVEL))
     builder.getModulePassManager().run(module, builder)
     return symbol, bytes(machine.emit_object(module))

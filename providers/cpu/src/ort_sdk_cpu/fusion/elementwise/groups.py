@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,15 +61,22 @@ class _GrowingGroup:
     """Positions of steps outside that read its values."""
 
 
-def groups_of(program: FusibleProgram) -> list[Group]:
-    """All steps that can be part of a chain, in groups."""
-    finder = _Finder(program)
-    return [finder.finished(growing) for growing in finder.grown()]
+def groups_of(program: FusibleProgram, accepts: Callable[[Chain], bool] | None = None) -> list[Group]:
+    """All steps that can be part of a chain, in groups.
+
+    Args:
+        program: its steps are grouped; readers and values may be of more steps.
+        accepts: whether a chain may be a group's; steps that are in none that may are left out. Any may if None.
+    """
+    finder = _Finder(program, accepts)
+    found = (finder.finished(growing) for growing in finder.grown())
+    return [group for group in found if accepts is None or accepts(group.chain)]
 
 
 class _Finder:
-    def __init__(self, program: FusibleProgram) -> None:
+    def __init__(self, program: FusibleProgram, accepts: Callable[[Chain], bool] | None) -> None:
         self._program = program
+        self._accepts = accepts
         self._operations = {position: _operation(step, program) for position, step in program.steps.items()}
         self._maker: dict[int, _GrowingGroup] = {}
         """Value → the group that makes it."""
@@ -82,8 +89,9 @@ class _Finder:
                 continue
             joined = self._alone(position, step)
             for other in self._makers(step):
-                if _can_join(other, joined, position):
-                    joined = _joined(other, joined)
+                together = _joined(other, joined) if _can_join(other, joined, position) else None
+                if together is not None and (self._accepts is None or self._accepts(self.finished(together).chain)):
+                    joined = together
                     del groups[id(other)]
             groups[id(joined)] = joined
             self._maker.update(dict.fromkeys(joined.made, joined))
@@ -130,13 +138,10 @@ def _can_join(group: _GrowingGroup, step: _GrowingGroup, position: int) -> bool:
 
 def _joined(group: _GrowingGroup, step: _GrowingGroup) -> _GrowingGroup:
     """One group of both; the step's values are read by later steps only."""
-    group.positions = sorted((*group.positions, *step.positions))
-    group.made |= step.made
-    group.inputs.update(step.inputs)
-    for index in step.made | group.made.intersection(step.inputs):
-        group.inputs.pop(index, None)
-    group.readers = (group.readers | step.readers).difference(step.positions)
-    return group
+    made = group.made | step.made
+    inputs = dict.fromkeys(index for index in (*group.inputs, *step.inputs) if index not in step.made and index not in made)
+    readers = (group.readers | step.readers).difference(step.positions)
+    return _GrowingGroup(group.shape, sorted((*group.positions, *step.positions)), inputs, made, readers)
 
 
 def _type_code(value: ProgramValue | None) -> str | None:

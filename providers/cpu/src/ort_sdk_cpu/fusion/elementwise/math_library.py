@@ -13,7 +13,7 @@ from ort_sdk_cpu.platform.digests import short_digest
 
 from .rules_float import FLOAT
 
-__all__ = ["make_texts", "texts_name", "vector_functions"]
+__all__ = ["functions_of", "make_texts", "texts_name", "vector_functions"]
 
 NAMES = ("erf", "exp", "expm1_nonpositive", "fast_gelu", "gelu", "sigmoid", "tanh")
 
@@ -36,6 +36,11 @@ def vector_functions() -> dict[str, str]:
     if texts is None:
         with build_lock(writable_path(name)):
             texts = read_cached(name) or _built(name)
+    return functions_of(texts)
+
+
+def functions_of(texts: bytes) -> dict[str, str]:
+    """Name → a module that defines ``vector_<name>``, of the content of the file of all texts."""
     return dict(zip(NAMES, texts.decode().split("\0"), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""All that the archive of a package has: tasks of all families, functions written in LLVM IR, texts that chains take in.
+"""All that the archive of a package has: tasks of all families, functions written in LLVM IR, short chains, texts for others.
 
 Each part is compiled by itself, so that processes can share the work. None of it is run.
 """
@@ -32,14 +32,14 @@ _FUNCTIONS = (
     ("run_independent", independent_tasks._RUN),
 )
 """Symbol and text of all functions whose text is fixed."""
-_TEXTS = "ort_sdk_cpu.fusion.elementwise.math_library"
-"""Module of the texts that chains take in; above this package, so that it is imported by name."""
-_FUNCTIONS_PART, _TEXTS_PART = "functions", "texts"
+_CHAINS = "ort_sdk_cpu.fusion.elementwise"
+"""Package of chains and of the texts that they take in; above this package, so that it is imported by name."""
+_FUNCTIONS_PART, _CHAINS_PART = "functions", "chains"
 
 
 def parts() -> list[str]:
     """Names of all parts: modules of tasks, and what belongs to no module. Those that take long come first."""
-    return [*compiled_modules(), _TEXTS_PART, _FUNCTIONS_PART]
+    return [_CHAINS_PART, *compiled_modules(), _FUNCTIONS_PART]
 
 
 def compiled_parts(part: str, pattern: str = ALL) -> list[tuple[str, bytes]]:
@@ -47,19 +47,27 @@ def compiled_parts(part: str, pattern: str = ALL) -> list[tuple[str, bytes]]:
 
     Args:
         part: its name.
-        pattern: of tasks, ``<family>.<module>.<task>``, as ``fnmatch`` takes it; functions are always made, and texts with all.
+        pattern: of tasks, ``<family>.<module>.<task>``, as ``fnmatch`` takes it, or of ``chains``, which are made with the texts
+            that they take in; functions are always made.
     """
     if part == _FUNCTIONS_PART:
         named = [(task_code.ir_function_name(*function), *function) for function in _FUNCTIONS]
         return [image_entry(name, symbol, emit_object(text)) for name, symbol, text in named]
-    if part == _TEXTS_PART:
-        return [_texts()] if pattern == ALL else []
+    if part == _CHAINS_PART:
+        return list(_chains()) if fnmatch.fnmatch(_CHAINS_PART, pattern) else []
     return list(_tasks(part, pattern))
 
 
-def _texts() -> tuple[str, bytes]:
-    library = importlib.import_module(_TEXTS)
-    return content_entry(library.texts_name(), library.make_texts())
+def _chains() -> Iterator[tuple[str, bytes]]:
+    library, compiler, packaged = (
+        importlib.import_module(f"{_CHAINS}.{name}") for name in ("math_library", "compile", "packaged")
+    )
+    texts = library.make_texts()
+    yield content_entry(library.texts_name(), texts)
+    functions = library.functions_of(texts)
+    for chain in packaged.packaged_chains():
+        name = compiler.symbol_of(chain)
+        yield image_entry(name, *compiler.compiled_chain(chain, name, functions))
 
 
 def _tasks(path: str, pattern: str) -> Iterator[tuple[str, bytes]]:

@@ -10,8 +10,8 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk_cpu.platform.digests import digest, short_digest
 
 __all__ = ["PACKAGE", "compiled_modules", "files_of_compiler", "forget", "sources_digest", "sources_of"]
@@ -27,11 +27,13 @@ _OWN = PACKAGE
 """Where these files are, also while other sources are looked at."""
 _FOLDERS_OF_COMPILER = frozenset({"jit", "platform"})
 _NAME = Path(__file__).parents[2].name
-_IMPORT = re.compile(rb"^[ \t]*from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_IMPORT = rb"^[ \t]*from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)"
+_WORD = r"[A-Za-z_]\w*"
+"""Compiled when a source is read, which an installed package whose archive is used does not do."""
 
 
-class _Source(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Source:
     digest: bytes
     imports: tuple[tuple[int, str, str], ...]
     """Leading dots, module and names of each import."""
@@ -92,7 +94,8 @@ def _compiler_digest() -> bytes:
 @functools.cache
 def _source(path: Path) -> _Source:
     content = path.read_bytes()
-    imports = tuple((len(dots), module.decode(), names.decode()) for dots, module, names in _IMPORT.findall(content))
+    found = re.findall(_IMPORT, content, re.MULTILINE)
+    imports = tuple((len(dots), module.decode(), names.decode()) for dots, module, names in found)
     return _Source(digest(content), imports)
 
 
@@ -121,7 +124,7 @@ def _paths(parts: list[str] | None, names: str) -> Iterator[str]:
     if _is_file(f"{module}.py"):
         yield f"{module}.py"
         return
-    for name in _WORD.findall(names):
+    for name in re.findall(_WORD, names):
         if _is_file(f"{module}/{name}.py"):
             yield f"{module}/{name}.py"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import platform
 import sys
-from typing import NamedTuple
 
 from ort_sdk.api import RuntimeException
-from ort_sdk.api.data_classes import dataclass
+from ort_sdk.api.data_classes import NamedTuple, dataclass
 
 __all__ = ["DynamicRelocation", "Image", "LinkError", "can_link"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ort_sdk.api import ExtentError
+from ort_sdk.api.data_classes import NamedTuple
 
 __all__ = [
     "CONTIGUOUS",
