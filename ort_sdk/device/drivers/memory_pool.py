@@ -72,11 +72,11 @@ class PooledMemory(Memory):
 class _Part(Memory):
     """A part of other memory, which it keeps alive."""
 
-    __slots__ = ("whole",)
+    __slots__ = ("offset", "whole")
 
-    def __init__(self, nbytes: int, handle: Any, whole: Memory) -> None:
+    def __init__(self, nbytes: int, handle: Any, whole: PooledMemory, offset: int) -> None:
         super().__init__(nbytes, handle)
-        self.whole = whole
+        self.whole, self.offset = whole, offset
 
 
 class MemoryPool:
@@ -129,9 +129,11 @@ class MemoryPool:
 
     def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
         """A part of memory of the pool, which it keeps alive."""
-        assert isinstance(memory, PooledMemory)  # noqa: S101 - no other memory comes from a launcher
-        block = memory.block
-        return _Part(nbytes, self._driver.part(block.root, block.offset + offset_bytes, nbytes), memory)
+        # a driver makes parts of whole pieces only
+        whole, offset = (memory.whole, memory.offset + offset_bytes) if isinstance(memory, _Part) else (memory, offset_bytes)
+        assert isinstance(whole, PooledMemory)  # noqa: S101 - no other memory comes from a launcher
+        block = whole.block
+        return _Part(nbytes, self._driver.part(block.root, block.offset + offset, nbytes), whole, offset)
 
     def trim(self) -> None:
         """Give free blocks back to the driver; slabs stay."""

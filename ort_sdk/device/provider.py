@@ -1,0 +1,168 @@
+"""What the providers of all devices have: arrays that the host may ask about, memory, and copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_sdk.api import (
+    CPU_DEVICE,
+    Array,
+    ExecutionProvider,
+    FusibleProgram,
+    HostArray,
+    InvalidArgument,
+    OrtDevice,
+    OrtMemoryInfo,
+    OrtSdkError,
+    Slot,
+    StepFusion,
+    TensorElementType,
+)
+
+from .array import DeviceArray
+from .context import DeviceContext
+from .expressions import views
+from .expressions.nodes import Strided, element_count
+from .fusion import fuse_neighbours
+from .launches import Memory
+
+__all__ = ["DeviceAllocator", "DeviceDataTransfer", "DeviceExecutionProvider"]
+
+
+class DeviceExecutionProvider(ExecutionProvider):
+    """A device in one session. Work is queued in order, and waited for where a run ends.
+
+    Args:
+        name: of the provider.
+        device: of the host's.
+        options: as the user gave them.
+        context: computes on the device.
+    """
+
+    def __init__(self, name: str, device: OrtDevice, options: Mapping[str, str], context: DeviceContext) -> None:
+        super().__init__(name, device, options)
+        self.context = context
+
+    @contextlib.contextmanager
+    def run_scope(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            # the first error is the one to be raised
+            with contextlib.suppress(OrtSdkError):
+                self.context.launcher.finish()
+            raise
+        self.context.launcher.finish()
+
+    def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
+        # outputs on the host are NumPy's
+        return (array.element_type, array.shape) if isinstance(array, DeviceArray) else super().describe(array)
+
+    def fuse_steps(self, program: FusibleProgram) -> StepFusion:
+        return fuse_neighbours(program, self.context)
+
+    def reshaped(self, array: DeviceArray, shape: Sequence[int]) -> DeviceArray | None:
+        sizes = tuple(shape)
+        if element_count(sizes) != array.size:
+            return None
+        found = views.reshaped(array.dense(), sizes)
+        return None if found is None else array.made(found)
+
+    def outer_range(self, array: DeviceArray, start: int, stop: int) -> DeviceArray | None:
+        source = array.dense()
+        row_bytes = array.nbytes // max(array.shape[0], 1)
+        launcher = self.context.launcher
+        if start * row_bytes % launcher.alignment_bytes or start >= stop or not row_bytes:
+            return None
+        part = launcher.part(source.held, start * row_bytes, (stop - start) * row_bytes)
+        return array.made(Strided(part, (stop - start, *array.shape[1:]), array.element_type))
+
+    def shares_memory(self, first: DeviceArray, second: DeviceArray) -> bool:
+        return first is second or first.strided().held is second.strided().held
+
+
+class DeviceAllocator:
+    """Memory of a device, which goes back when nothing refers to it any more.
+
+    Args:
+        context: of the device.
+        memory_info: of the memory.
+    """
+
+    def __init__(self, context: DeviceContext, memory_info: OrtMemoryInfo) -> None:
+        self._context = context
+        self.memory_info = memory_info
+
+    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> DeviceArray:
+        """A new array with undefined contents."""
+        return DeviceArray(self._context, self._context.new(tuple(shape), element_type))
+
+    def release(self, array: DeviceArray) -> None:
+        """Nothing: the array is the last that refers to its memory, and ends with the call."""
+
+    @property
+    def block_alignment_bytes(self) -> int:
+        """Of views; see the contract's ``SupportsBlocks``."""
+        return self._context.launcher.alignment_bytes
+
+    def allocate_block(self, nbytes: int) -> Memory:
+        """Memory of which arrays are made."""
+        return self._context.launcher.allocate(max(nbytes, 1))
+
+    def grow_block(self, block: Memory, nbytes: int) -> bool:
+        """Whether the block is as large: buffers do not grow."""
+        return nbytes <= block.nbytes
+
+    def view(self, block: Memory, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> DeviceArray:
+        """An array in a block."""
+        nbytes = element_count(shape) * element_type.numpy_dtype.itemsize
+        part = self._context.launcher.part(block, offset_bytes, max(nbytes, 1)) if nbytes else Memory(1, block.handle)
+        return DeviceArray(self._context, Strided(part, tuple(shape), element_type))
+
+
+class DeviceDataTransfer:
+    """Copies between the host and one device. An array of the host has been read when a copy returns.
+
+    Args:
+        device: of the host's.
+        context: of the device.
+    """
+
+    def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
+        self._device, self._context = device, context
+
+    def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
+        """To the device, from it, and on it."""
+        return (source.is_cpu or source == self._device) and (target.is_cpu or target == self._device) and source != target
+
+    def copy(self, array: HostArray | DeviceArray, source: OrtDevice, target: OrtDevice) -> HostArray | DeviceArray:
+        """A new array on ``target``."""
+        if isinstance(array, DeviceArray):
+            return self._context.download(array.node)
+        if array.dtype.hasobject:
+            raise InvalidArgument(
+                f"copying a tensor of strings, shape {list(array.shape)}, to {target}: strings stay on the host"
+            )
+        return DeviceArray(self._context, self._context.upload(array, TensorElementType.from_numpy_dtype(array.dtype)))
+
+    def copy_into(
+        self, array: HostArray | DeviceArray, source: OrtDevice, destination: HostArray | DeviceArray, target: OrtDevice
+    ) -> None:
+        """Fill ``destination``; see the contract's ``SupportsReadInto``."""
+        if isinstance(array, DeviceArray) and isinstance(destination, np.ndarray):
+            destination[...] = self._context.download(array.node)
+        elif isinstance(array, np.ndarray) and isinstance(destination, DeviceArray):
+            if array.nbytes:
+                self._context.launcher.upload(np.ascontiguousarray(array), destination.dense().held)
+        else:
+            raise InvalidArgument(f"copying from {source} to {target}: one of the two must be the host")
+
+    def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
+        """See the contract's ``SupportsBindCopy``."""
+        if isinstance(target.array, np.ndarray):
+            return lambda: self.copy_into(source.array, self._device, target.array, CPU_DEVICE)
+        return lambda: self.copy_into(source.array, CPU_DEVICE, target.array, self._device)
