@@ -73,7 +73,7 @@ from .hookspecs import (
     hookimpl,
     hookspec,
 )
-from .in_place import may_overwrite, overwriting
+from .in_place import is_overwriting, may_overwrite, overwriting
 from .kernel import (
     NOT_PACKED,
     REQUIRED,
@@ -100,12 +100,15 @@ from .kernel_registry import (
 from .memory import (
     LENT_MEMORY,
     Allocator,
+    Block,
     DataTransfer,
     HostArray,
+    SupportsBlocks,
     SupportsReadInto,
     SupportsResults,
     SupportsStreamInto,
 )
+from .memory_account import GPU_MEM_LIMIT, HeldBytes, MemoryAccount, MemoryUsage, MemoryUse, memory_limit
 from .operator_schema import (
     FormalParameter,
     OperatorSchema,
@@ -133,6 +136,7 @@ __all__ = [
     "ALL_ARGUMENTS",
     "API_VERSION",
     "CPU_DEVICE",
+    "GPU_MEM_LIMIT",
     "LENT_MEMORY",
     "NOT_PACKED",
     "OBSERVER_GROUP",
@@ -143,6 +147,7 @@ __all__ = [
     "Allocator",
     "Array",
     "AttributeValue",
+    "Block",
     "CompilationContext",
     "CompilationPending",
     "CompilationPolicy",
@@ -166,6 +171,7 @@ __all__ = [
     "FusibleStep",
     "GraphViewer",
     "HalfSupport",
+    "HeldBytes",
     "HostArray",
     "InvalidArgument",
     "InvalidGraph",
@@ -180,6 +186,9 @@ __all__ = [
     "KernelRegistrationError",
     "KernelRegistry",
     "KernelSource",
+    "MemoryAccount",
+    "MemoryUsage",
+    "MemoryUse",
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelRequiresCompilation",
@@ -212,6 +221,7 @@ __all__ = [
     "Slot",
     "StepFusion",
     "Subgraph",
+    "SupportsBlocks",
     "SupportsCanLoadTensor",
     "SupportsLoadTensors",
     "SupportsReadInto",
@@ -226,7 +236,9 @@ __all__ = [
     "find_schema",
     "hookimpl",
     "hookspec",
+    "is_overwriting",
     "may_overwrite",
+    "memory_limit",
     "newest_opset",
     "operator_names",
     "overwriting",

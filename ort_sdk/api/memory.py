@@ -11,10 +11,23 @@ from .device import OrtDevice, OrtMemoryInfo
 from .element_type import TensorElementType
 from .kernel import Array
 
-__all__ = ["LENT_MEMORY", "Allocator", "DataTransfer", "HostArray", "SupportsReadInto", "SupportsResults", "SupportsStreamInto"]
+__all__ = [
+    "LENT_MEMORY",
+    "Allocator",
+    "Block",
+    "DataTransfer",
+    "HostArray",
+    "SupportsBlocks",
+    "SupportsReadInto",
+    "SupportsResults",
+    "SupportsStreamInto",
+]
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
+
+Block = Any
+"""A provider's own piece of device memory, of which ``SupportsBlocks.view`` makes arrays."""
 
 LENT_MEMORY = "is_lent_to_arrays"
 """Attribute, true, of classes whose objects are bases of host arrays: an object's memory is reached through its arrays only, so
@@ -46,8 +59,54 @@ class SupportsResults(Protocol):
 
 
 @runtime_checkable
+class SupportsBlocks(Protocol):
+    """Allocators of devices whose memory the host lays out itself: values of a program are views of one block, by lifetime.
+
+    All programs of a session share a block, one at a time; runs at the same time have one each. What a run writes to it need not
+    last until the next. The block, and every view of it, keep its memory; it goes back with the last of them, after the work that
+    was queued for it. Nobody releases a block or a view.
+    """
+
+    @property
+    def block_alignment_bytes(self) -> int:
+        """What offsets of views are multiples of: 256 for CUDA, ``MEM_BASE_ADDR_ALIGN`` / 8 for OpenCL's sub-buffers."""
+
+    def allocate_block(self, nbytes: int) -> Block:
+        """A new block with undefined contents.
+
+        Raises:
+            MemoryError: the device has not enough memory; says bytes asked and bytes in use.
+        """
+
+    def grow_block(self, block: Block, nbytes: int) -> bool:
+        """Make a block larger where it is: its views stay as they are, and further ones may reach up to ``nbytes`` bytes.
+
+        Returns:
+            False if that is not possible, and nothing has changed: the host allocates a larger block then, and drops the programs
+            that are bound to this one. They are made anew when they are used again.
+        """
+
+    def view(self, block: Block, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> Array:
+        """An array in a block: dense, row-major, with undefined contents.
+
+        It takes at most as many bytes as NumPy's array of this shape and type, and lies in the block. Views may overlap; the host
+        sees to it that no two of them are in use at the same time.
+
+        Args:
+            block: from ``allocate_block``.
+            offset_bytes: where it begins, a multiple of ``block_alignment_bytes``.
+            shape: of the array; zero elements are allowed.
+            element_type: of its elements.
+        """
+
+
+@runtime_checkable
 class DataTransfer(Protocol):
-    """Copies tensors between the provider's device and the host, or another device. Keeps its arguments alive until done."""
+    """Copies tensors between the provider's device and the host, or another device. Keeps its arguments alive until done.
+
+    Memory of the host has been read when a call returns, be it from a staging buffer: it may be written to at once, while the
+    copy is still under way. Memory of a device is read in the order of that device's queue.
+    """
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         """Whether ``copy`` works between the two devices."""
@@ -56,7 +115,7 @@ class DataTransfer(Protocol):
         """A new array on ``target`` with the contents of ``array``, which is on ``source``.
 
         A copy to the host returns only when the contents are there; a copy to a device may still run on its queue, in
-        order with the kernels queued later. The result never aliases ``array``.
+        order with the kernels queued later, but has read an array of the host. The result never aliases ``array``.
         """
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from .device import CPU_DEVICE, OrtDevice
 from .element_type import TensorElementType, element_type_of
 from .kernel import Array
+from .memory_account import MemoryAccount, memory_limit
 from .step_fusion import FusibleProgram, StepFusion
 
 __all__ = ["API_VERSION", "ExecutionProvider"]
@@ -23,7 +24,10 @@ class ExecutionProvider:
     Args:
         name: ORT-style name, ``CUDAExecutionProvider``.
         device: where the provider's arrays live.
-        options: provider options the user gave, as text.
+        options: provider options the user gave, as text. ``gpu_mem_limit`` limits ``memory_account``, on any device but the host.
+
+    Raises:
+        InvalidArgument: ``gpu_mem_limit`` is no number of bytes.
     """
 
     compiles_on_demand: bool = False
@@ -35,6 +39,8 @@ class ExecutionProvider:
         self.name = name
         self.device = device
         self.options: dict[str, str] = dict(options or {})
+        self.memory_account = MemoryAccount(device, None if device.is_cpu else memory_limit(self.options))
+        """What the session holds on the device; kernels that allocate memory themselves may count it there, too."""
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of every run: owns the stream and the allocator; its exit waits until all queued work is done."""
@@ -43,6 +49,14 @@ class ExecutionProvider:
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape of one of the provider's arrays. Reads no contents."""
         return element_type_of(array), tuple(int(dimension) for dimension in array.shape)
+
+    def may_share_memory(self, first: Array, second: Array) -> bool:
+        """Whether two of the provider's arrays may have bytes in common, wherever they begin. Reads no contents.
+
+        The host asks it of what steps read and make when it records a run, to know until when memory is in use. It asks no
+        provider that does not override it, and believes what definitions of kernels declare (``KernelDef.alias``).
+        """
+        return first is second
 
     def fuse_steps(self, program: FusibleProgram) -> StepFusion:
         """Make one kernel of several steps of a program, as often as it pays.
