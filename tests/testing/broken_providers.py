@@ -76,6 +76,22 @@ class TestAliasingUpload(Suite):
     plugin = with_transfer(AliasingUpload)
 
 
+class ReadingLate(NpuDataTransfer):
+    """Starts a copy to the device and does not take what it copies with it."""
+
+    def copy(self, array, source, target):
+        if target.is_cpu:
+            return super().copy(array, source, target)
+        result = super().copy(np.zeros_like(array), source, target)
+        copy = threading.Timer(0.01, lambda: np.copyto(result.memory, array))
+        copy.start()
+        return result
+
+
+class TestReadingLate(Suite):
+    plugin = with_transfer(ReadingLate)
+
+
 class AliasingDownload(NpuDataTransfer):
     def copy(self, array, source, target):
         return array.memory if target.is_cpu else super().copy(array, source, target)
@@ -177,6 +193,53 @@ def with_allocator(allocator):
             return allocator(memory_info)
 
     return Provider
+
+
+class WithBlocks(NpuAllocator):
+    """Blocks of the device's memory, as they should be."""
+
+    block_alignment_bytes = 64
+
+    def allocate_block(self, nbytes):
+        if nbytes > 1 << 30:
+            raise MemoryError(f"{nbytes} bytes asked")
+        return [np.zeros(nbytes, np.uint8)]
+
+    def grow_block(self, block, nbytes):
+        return False
+
+    def view(self, block, offset_bytes, shape, element_type):
+        dtype = element_type.numpy_dtype
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        return NpuArray(block[0][offset_bytes : offset_bytes + nbytes].view(dtype).reshape(shape))
+
+
+class TestSoundBlocks(Suite):
+    plugin = with_allocator(WithBlocks)
+
+
+class OverlappingViews(WithBlocks):
+    """Takes no heed of where a view begins."""
+
+    def view(self, block, offset_bytes, shape, element_type):
+        return super().view(block, 0, shape, element_type)
+
+
+class TestOverlappingViews(Suite):
+    plugin = with_allocator(OverlappingViews)
+
+
+class MovingBlock(WithBlocks):
+    """Grows by taking other memory, and says that its views are as they were."""
+
+    def grow_block(self, block, nbytes):
+        block[0].fill(0xFF)
+        block[0] = np.zeros(nbytes, np.uint8)
+        return True
+
+
+class TestMovingBlock(Suite):
+    plugin = with_allocator(MovingBlock)
 
 
 class TestOneArrayForAll(Suite):

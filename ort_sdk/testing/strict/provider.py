@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
 
-from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
+from .allocator import RunBlocks, StrictAllocator
+from .memory import StrictArray, StrictDevice, host_type
 from .transfer import StrictDataTransfer
 
 __all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
@@ -51,15 +52,26 @@ class StrictExecutionProvider(ExecutionProvider):
     def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
         super().__init__(STRICT_PROVIDER, strict_device.device, options)
         self.strict_device = strict_device
+        self.blocks = RunBlocks()
 
-    def run_scope(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def run_scope(self) -> Iterator[None]:
         """Scope of one run; its exit waits for the queue and raises the first error of its work."""
-        return self.strict_device.queue.scope()
+        with self.strict_device.queue.scope(), self.blocks.run():
+            yield
 
     def describe(self, array: Any) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape; waits for the work that decides them."""
         self.strict_device.cell_of(array, "describe")
         return super().describe(array)
+
+    def may_share_memory(self, first: Any, second: Any) -> bool:
+        """Whether two arrays of the device have bytes in common; waits for the work that makes them."""
+        cells = []
+        for array in (first, second):
+            self.describe(array)
+            cells.append(self.strict_device.cell_of(array, "comparison"))
+        return cells[0].overlaps(cells[1])
 
 
 class StrictProvider(ProviderHooks):
@@ -103,9 +115,11 @@ class StrictProvider(ProviderHooks):
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> StrictAllocator | None:
         """Allocator of the session's device."""
-        del execution_provider
         device = self.devices.get(memory_info.device)
-        return None if device is None else StrictAllocator(device, memory_info, self._capacity_bytes)
+        if device is None:
+            return None
+        blocks = execution_provider.blocks if isinstance(execution_provider, StrictExecutionProvider) else None
+        return StrictAllocator(device, memory_info, self._capacity_bytes, blocks)
 
     @hookimpl
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> StrictDataTransfer:
@@ -254,7 +268,7 @@ class BindableStrictKernel(StrictKernel):
     def _target(self, array: Any, inputs: Sequence[Slot | None]) -> Any:
         cell = self._device.cell_of(array, f"{self._label}, output")
         for index, slot in enumerate(inputs):
-            if slot is not None and slot.array is not None and slot.array.cell is cell:
+            if slot is not None and slot.array is not None and cell.overlaps(slot.array.cell):
                 raise RuntimeException(
                     f"{self._label}: an output is bound to the memory of input {index}, which it may not overwrite"
                 )

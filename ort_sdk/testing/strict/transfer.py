@@ -12,14 +12,14 @@ from ort_sdk.api import CPU_DEVICE, Array, HostArray, InvalidArgument, OrtDevice
 from .memory import StrictDevice, host_type
 from .queue import Work
 
-__all__ = ["StrictDataTransfer"]
+__all__ = ["StrictDataTransfer", "staged"]
 
 
 class StrictDataTransfer:
     """Copies between the host and strict devices, and between two strict devices.
 
-    A copy to a device reads its source late if a run's scope is open, as a transfer on a stream does: a host array that is
-    changed before the run ends arrives changed. Outside a run there is nobody to wait for it, so it is done at once.
+    A copy to a device reads an array of the host at once, and writes late if a run's scope is open, as a transfer from a staging
+    buffer does. Outside a run there is nobody to wait for it, so it is done at once.
 
     Args:
         devices: the devices it reaches.
@@ -94,7 +94,8 @@ class StrictDataTransfer:
         cell = device.cell_of(destination, "copy")
         if source.is_cpu:
             host_type(array)
-            work = device.queue.submit(lambda: cell.fill(array), f"copy to {device.device}")
+            contents = staged(array)
+            work = device.queue.submit(lambda: cell.fill(contents), f"copy to {device.device}")
         else:
             # The source is read in the order of its own queue, so that a later release there cannot come first.
             read, taken = self._submit_read(array, source)
@@ -107,3 +108,8 @@ class StrictDataTransfer:
             work = device.queue.submit(fill, f"copy from {source} to {device.device}")
         if not device.queue.in_scope:
             device.queue.wait(work)
+
+
+def staged(array: HostArray) -> HostArray:
+    """What a copy to a device reads later: the array's contents as they are now."""
+    return np.array(array, copy=True)
