@@ -7,26 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from ort_sdk.api import Array
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.memory import Arena
 from ort_sdk.plan import ABSENT, Step
+from ort_sdk.run.program.arenas import ProgramArenas
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
 from .buffers import SMALL_BYTES, BoundSteps, allocated_for, assign_buffers, bound_outputs, fix_buffer, stage_feeds
+from .device_buffers import assign_device_buffers
 from .liveness import escaping_values, is_large_fetch, is_small_view, is_view, may_be_view, wanted_outputs
+from .value_charges import value_charges
+from .workspaces import wanted_workspaces
 
 __all__ = ["bind_steps", "can_bind"]
 
 
-def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arena: Arena) -> BoundSteps:
+def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arenas: ProgramArenas) -> BoundSteps:
     """Bind every step whose kernel offers it, whose shapes are known and whose provider can preallocate.
 
     Args:
         specialisation: steps with recorded values.
         providers: provider name → what binding needs; providers without an allocator are left out.
-        arena: host memory shared by the session's programs.
+        arenas: memory shared by the session's programs.
+
+    Raises:
+        ProgramOutOfMemory: a device has not enough memory for the program's values.
     """
     bound = BoundSteps()
     candidates = {
@@ -42,7 +49,12 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
         for output in bound_outputs(position, launched, specialisation, providers)
     ]
     escaping = escaping_values(specialisation, {output.index for output in outputs}, providers)
-    assign_buffers(outputs, specialisation, arena, bound, escaping)
+    workspaces = wanted_workspaces(candidates, specialisation, providers)
+    of_host = [each for each in workspaces if each.provider.device.is_cpu]
+    of_devices = [each for each in workspaces if not each.provider.device.is_cpu]
+    on_devices = assign_buffers(outputs, of_host, specialisation, arenas.host, bound, escaping)
+    assign_device_buffers(on_devices, of_devices, specialisation, arenas, bound)
+    bound.charges = value_charges(outputs, specialisation, providers, bound)
     stage_feeds(specialisation, providers, bound, escaping)
     for position, launched in enumerate(specialisation.steps):
         if position not in candidates:
@@ -54,14 +66,15 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
             ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
             for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
         ]
-        bound.calls[position] = _bind(launched.step, inputs, written)
+        bound.calls[position] = _bind(launched.step, inputs, written, bound.workspaces.get(position))
         bound.providers[position] = providers[launched.step.provider].execution_provider
     return bound
 
 
-def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:
+def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot], workspace: Array | None) -> Callable[[], None]:
+    given = (workspace,) if hasattr(step.kernel, "workspace_bytes") else ()
     try:
-        call: Callable[[], None] = step.kernel.bind(inputs, outputs)
+        call: Callable[[], None] = step.kernel.bind(inputs, outputs, *given)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything
         raise_foreign(error, f"while {step.provider} bound {step.op_type} node '{step.node}'")
     return call

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena, BufferLifetime, lay_out
+from ort_sdk.memory import Arena, ArenaBlock, BufferLifetime, lay_out
 from ort_sdk.memory.provider_memory import allocated, described
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
+from ort_sdk.run.program.value_charge import ValueCharge
 from ort_sdk.run.types import BindingProvider
 
 from .liveness import COPIED_BYTES, last_uses, wanted_outputs
+from .workspaces import Workspace
 
 __all__ = [
     "COPIED_BYTES_IN_ALL",
     "SMALL_BYTES",
+    "BoundOutput",
     "BoundSteps",
+    "allocated_array",
     "allocated_for",
     "assign_buffers",
     "bound_outputs",
+    "bytes_of",
     "fix_buffer",
     "stage_feeds",
 ]
@@ -58,6 +64,12 @@ class BoundSteps:
     """Value of a step that is not bound → the staging buffer it is copied to for steps that are."""
     memory: list[HostArray] = field(default_factory=list)
     """Memory on the host that each run writes to."""
+    blocks: list[ArenaBlock] = field(default_factory=list)
+    """Memory on devices that buffers are in."""
+    charges: Sequence[ValueCharge] = ()
+    """What each run takes of devices beside the blocks."""
+    workspaces: dict[int, Array] = field(default_factory=dict)
+    """Position of a step → memory that it needs while it runs."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -87,7 +99,7 @@ def bound_outputs(
     found = []
     for index in wanted_outputs(launched):
         value = specialisation.values[index]
-        element_type, shape = described(provider.execution_provider, value)
+        element_type, shape = described_value(provider.execution_provider, value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
         overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
         is_moving = _takes_any_memory(launched) and _is_moving(index, value, specialisation)
@@ -104,25 +116,35 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
 
 
 def assign_buffers(
-    outputs: list[BoundOutput], specialisation: Specialisation, arena: Arena, bound: BoundSteps, escaping: set[int]
-) -> None:
-    """Give each output a buffer: in the arena by its lifetime, of a device's allocator, or new in each run for the user.
+    outputs: list[BoundOutput],
+    workspaces: Sequence[Workspace],
+    specialisation: Specialisation,
+    arena: Arena,
+    bound: BoundSteps,
+    escaping: set[int],
+) -> list[tuple[BoundOutput, int]]:
+    """Give each output of the host a buffer in the arena by its lifetime, and each for the user one that is new in each run.
 
     Args:
         outputs: of all bound steps.
+        workspaces: of steps on the host; in the arena, too.
         specialisation: the program's steps.
         arena: host memory shared by the session's programs.
         bound: gets the buffers.
         escaping: outputs that the user may get as they are.
+
+    Returns:
+        The outputs on devices that stay in the program, each with the last step that touches it.
     """
     held = last_uses(specialisation, {output.index for output in outputs})
     copies = _CopyBudget()
     on_host: list[BoundOutput] = []
+    on_devices: list[tuple[BoundOutput, int]] = []
     for output in outputs:
         is_on_host = output.provider.device.is_cpu and not output.element_type.numpy_dtype.hasobject
         if held[output.index] >= len(specialisation.steps):
             is_copied = is_on_host and output.index not in escaping and not output.is_moving
-            if is_copied and copies.take(_host_bytes(output)):
+            if is_copied and copies.take(bytes_of(output)):
                 if output.index in specialisation.fetches:
                     bound.copied.add(output.index)
                 on_host.append(output)
@@ -132,13 +154,17 @@ def assign_buffers(
         elif is_on_host:
             on_host.append(output)
         else:
-            fix_buffer(output.index, _allocated(output.provider, output.shape, output.element_type), bound)
-    lifetimes = [BufferLifetime(_host_bytes(output), output.position, held[output.index]) for output in on_host]
+            on_devices.append((output, held[output.index]))
+    lifetimes = [BufferLifetime(bytes_of(output), output.position, held[output.index]) for output in on_host]
+    lifetimes += [BufferLifetime(each.nbytes, each.position, each.position) for each in workspaces]
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
     bound.memory.append(buffer)
-    for output, offset in zip(on_host, offsets, strict=True):
+    for output, offset in zip(on_host, offsets, strict=False):
         fix_buffer(output.index, _arena_view(buffer, offset, output), bound)
+    for each, offset in zip(workspaces, offsets[len(on_host) :], strict=True):
+        bound.workspaces[each.position] = Arena.view(buffer, offset, (each.nbytes,), TensorElementType.UINT8)
+    return on_devices
 
 
 def stage_feeds(
@@ -168,10 +194,11 @@ def stage_feeds(
 def allocated_for(value: HostArray, provider: BindingProvider) -> Array:
     """A provider's buffer for a value."""
     element_type, shape = described(provider.execution_provider, value)
-    return _allocated(provider, shape, element_type)
+    return allocated_array(provider, shape, element_type)
 
 
-def _allocated(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+def allocated_array(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+    """A provider's array, alone in its memory."""
     return allocated(provider.allocator, provider.execution_provider.name, shape, element_type)
 
 
@@ -233,7 +260,8 @@ def fix_buffer(index: int, array: Array, bound: BoundSteps) -> None:
     bound.slots[index] = ValueSlot(array, is_fixed=True)
 
 
-def _host_bytes(output: BoundOutput) -> int:
+def bytes_of(output: BoundOutput) -> int:
+    """Bytes of an output: on a device the most that it may take."""
     elements = 1
     for dimension in output.shape:
         elements *= dimension

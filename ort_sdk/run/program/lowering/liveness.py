@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.plan import ABSENT
+from ort_sdk.run.program.device_outline import DeviceOutline
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
@@ -115,19 +116,31 @@ def escaping_values(specialisation: Specialisation, indices: set[int], providers
 def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tuple[int, int]]:
     """Values that a step reads and makes, and that may share memory: as its kernel declares, or as it was seen to.
 
-    What cannot be looked at, as arrays of devices, is taken to.
+    Of arrays on devices their provider was asked when they were made, if it can say; else what the kernel declares is believed.
+    What was not looked at is taken to share.
     """
-    declared, values = launched.step.aliases, specialisation.values
+    pairs = itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
     return [
         (source, target)
-        for (number, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
-        if declared is None or (number, own) in declared or _are_seen_to_share(values[source], values[target])
+        for (number, source), (own, target) in pairs
+        if _may_pair_share(launched, (number, own), source, specialisation.values[source], specialisation.values[target])
     ]
+
+
+def _may_pair_share(launched: ProgramStep, pair: tuple[int, int], index: int, source: Any, target: Any) -> bool:
+    """The same of one input, which is the value ``index``, and one output."""
+    # A fused kernel did not run when the values of its members were made.
+    if isinstance(target, DeviceOutline) and not launched.members:
+        return index in target.shares
+    declared = launched.step.aliases
+    return declared is None or pair in declared or _are_seen_to_share(source, target)
 
 
 def _are_seen_to_share(source: Any, target: Any) -> bool:
     if isinstance(source, np.ndarray) and isinstance(target, np.ndarray):
         return np.may_share_memory(source, target)
+    if isinstance(source, DeviceOutline) and isinstance(target, np.ndarray):
+        return False
     return source is not None and target is not None
 
 

@@ -1,0 +1,95 @@
+"""Buffers on devices: views of one block, laid out by lifetime, or arrays of their own where the allocator makes no blocks."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ort_sdk.api import OutOfMemory, TensorElementType
+from ort_sdk.memory import BufferLifetime, DeviceArena, lay_out
+from ort_sdk.run.program.arenas import ProgramArenas, ProgramOutOfMemory
+from ort_sdk.run.program.specialisation import Specialisation
+from ort_sdk.run.types import BindingProvider
+
+from .buffers import BoundOutput, BoundSteps, allocated_array, bytes_of, fix_buffer
+from .workspaces import Workspace
+
+__all__ = ["assign_device_buffers"]
+
+NAMED_VALUES = 3
+"""Of the largest values, which an error names."""
+
+
+def assign_device_buffers(
+    outputs: Sequence[tuple[BoundOutput, int]],
+    workspaces: Sequence[Workspace],
+    specialisation: Specialisation,
+    arenas: ProgramArenas,
+    bound: BoundSteps,
+) -> None:
+    """Give values that stay in the program memory of their devices.
+
+    Args:
+        outputs: of bound steps on devices, each with the last step that touches it.
+        workspaces: of steps on devices.
+        specialisation: the program's steps.
+        arenas: shared by the session's programs.
+        bound: gets the buffers.
+
+    Raises:
+        ProgramOutOfMemory: there is not enough; names the largest values.
+    """
+    wanted = [*(output.provider for output, _ in outputs), *(each.provider for each in workspaces)]
+    for name, provider in {each.execution_provider.name: each for each in wanted}.items():
+        own = [(row, last) for row, last in outputs if row.provider.execution_provider.name == name]
+        needed = [each for each in workspaces if each.provider.execution_provider.name == name]
+        arena = arenas.of(provider)
+        try:
+            if arena is None:
+                _allocate_each(own, needed, provider, bound)
+            else:
+                _lay_out_block(own, needed, arena, bound)
+        except OutOfMemory as error:
+            _raise_out_of_memory(error, [output for output, _ in own], specialisation)
+
+
+def _lay_out_block(
+    outputs: Sequence[tuple[BoundOutput, int]], workspaces: Sequence[Workspace], arena: DeviceArena, bound: BoundSteps
+) -> None:
+    lifetimes = [BufferLifetime(bytes_of(output), output.position, last) for output, last in outputs]
+    lifetimes += [BufferLifetime(each.nbytes, each.position, each.position) for each in workspaces]
+    offsets, total = lay_out(lifetimes, arena.alignment_bytes)
+    block = arena.reserve(total)
+    bound.blocks.append(block)
+    for (output, _), offset in zip(outputs, offsets, strict=False):
+        fix_buffer(output.index, arena.view(block, offset, output.shape, output.element_type), bound)
+    for each, offset in zip(workspaces, offsets[len(outputs) :], strict=True):
+        bound.workspaces[each.position] = arena.view(block, offset, (each.nbytes,), TensorElementType.UINT8)
+
+
+def _allocate_each(
+    outputs: Sequence[tuple[BoundOutput, int]], workspaces: Sequence[Workspace], provider: BindingProvider, bound: BoundSteps
+) -> None:
+    """Arrays of an allocator without blocks. Steps run one after the other, so one workspace does for all of them."""
+    for output, _ in outputs:
+        fix_buffer(output.index, allocated_array(provider, output.shape, output.element_type), bound)
+    if workspaces:
+        most_bytes = max(each.nbytes for each in workspaces)
+        shared = allocated_array(provider, (most_bytes,), TensorElementType.UINT8)
+        bound.workspaces.update({each.position: shared for each in workspaces})
+
+
+def _raise_out_of_memory(error: OutOfMemory, outputs: Sequence[BoundOutput], specialisation: Specialisation) -> NoReturn:
+    """Raise the error with the values that the memory is for."""
+    largest = heapq.nlargest(NAMED_VALUES, outputs, key=bytes_of)
+    steps = [specialisation.steps[output.position].step for output in largest]
+    named = ", ".join(
+        f"{bytes_of(output)} bytes for {output.element_type.name}{list(output.shape)} of {step.op_type} node '{step.node}'"
+        for output, step in zip(largest, steps, strict=True)
+    )
+    text = f"no memory for the {len(outputs)} values of a program, the largest of them {named or 'workspaces'}: {error.text}"
+    try:
+        raise ProgramOutOfMemory(text) from error
+    finally:
+        del error  # or the traceback would keep this frame, and this frame the traceback
