@@ -25,9 +25,11 @@ class MemoryUse(enum.Enum):
     ARENA = "arena"
     """Intermediate values of programs, and their kernels' workspaces."""
     VALUES = "values"
-    """Feeds and results of runs under way that programs replay."""
+    """Feeds and results of runs under way that programs replay. Without a limit they show in the peak only."""
     KERNELS = "kernels"
     """What kernels allocate on their own, where their provider counts it."""
+
+    __hash__ = object.__hash__  # an enumeration's own is a function of Python's, which takes longer than all else of a look-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class MemoryAccount:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._held = dict.fromkeys(MemoryUse, 0)
-        self._peak_bytes = 0
+        self._total_bytes = self._peak_bytes = 0
         # Appending takes no lock: a finalizer may run in the middle of anything, in a thread that has the lock.
         self._returned: deque[tuple[MemoryUse, int]] = deque()
 
@@ -82,8 +84,9 @@ class MemoryAccount:
             OutOfMemory: the session would hold more than its limit; nothing was counted.
         """
         with self._lock:
-            self._settle()
-            total = sum(self._held.values()) + nbytes
+            if self._returned:
+                self._settle()
+            total = self._total_bytes + nbytes
             if self.limit_bytes is not None and total > self.limit_bytes:
                 held = ", ".join(f"{each.value} {count}" for each, count in self._held.items() if count) or "nothing"
                 raise OutOfMemory(
@@ -91,7 +94,15 @@ class MemoryAccount:
                     f"{self.limit_bytes} bytes ({held}): raise the provider option {GPU_MEM_LIMIT}, or run smaller inputs"
                 )
             self._held[use] += nbytes
+            self._total_bytes = total
             self._peak_bytes = max(self._peak_bytes, total)
+
+    def note(self, nbytes: int) -> None:
+        """Note for the peak that so many more bytes are held for a while. Takes next to no time where the peak was as high."""
+        if self._total_bytes + nbytes > self._peak_bytes:
+            with self._lock:
+                self._settle()
+                self._peak_bytes = max(self._peak_bytes, self._total_bytes + nbytes)
 
     def hold(self, use: MemoryUse, nbytes: int, purpose: str) -> HeldBytes:
         """Count bytes for as long as an object lives: kept with an array, it counts the array's.
@@ -125,6 +136,7 @@ class MemoryAccount:
         while self._returned:
             use, nbytes = self._returned.popleft()
             self._held[use] -= nbytes
+            self._total_bytes -= nbytes
 
 
 class HeldBytes:

@@ -185,10 +185,25 @@ def test_an_account_counts_what_is_held_and_the_most_there_was():
     with pytest.raises(OutOfMemory, match=r"one more needs 1 bytes on cuda:1.*100 of 100 bytes \(weights 40, kernels 60\)"):
         account.take(MemoryUse.VALUES, 1, "one more")
     account.give_back(MemoryUse.KERNELS, 60)
+    account.note(50)
     account.take(MemoryUse.VALUES, 50, "a feed")
     usage = account.usage("P")
     assert (usage.total_bytes, usage.peak_bytes, usage.limit_bytes) == (90, 100, 100)
     assert usage.held_bytes[MemoryUse.KERNELS] == 0
+
+
+def test_what_is_noted_is_in_the_peak_alone():
+    account = MemoryAccount(OrtDevice("cuda"))
+    account.take(MemoryUse.ARENA, 70, "an arena")
+    account.note(20)
+    account.give_back(MemoryUse.ARENA, 60)
+    account.note(25)
+    usage = account.usage("P")
+    assert (usage.total_bytes, usage.peak_bytes) == (10, 90)
+    held = account.hold(MemoryUse.KERNELS, 100, "an output")
+    assert account.usage("P").total_bytes == account.usage("P").peak_bytes == 110
+    del held
+    assert account.usage("P").total_bytes == 10
 
 
 def test_limits_are_read_from_provider_options():

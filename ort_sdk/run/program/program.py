@@ -37,8 +37,8 @@ class Program:
     """
 
     __slots__ = (
-        *("_blocks", "_charges", "_code", "_steps", "_text", "_timed", "bound_count", "device_bytes", "fused", "layout_copies"),
-        "operators",
+        *("_blocks", "_charges", "_code", "_is_limited", "_steps", "_text", "_timed"),
+        *("bound_count", "device_bytes", "fused", "layout_copies", "operators"),
     )
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
@@ -53,6 +53,7 @@ class Program:
         self.device_bytes = sum(block.nbytes for block in bound.blocks)
         """Bytes of the blocks on devices that its buffers are in, which other programs may share."""
         self._blocks, self._charges = tuple(bound.blocks), tuple(bound.charges)
+        self._is_limited = any(charge.is_limited for charge in bound.charges)
         self._steps = fused.specialisation.steps
         self._text = generate_code(fused.specialisation, bound)
         self._code = self._text.code()
@@ -85,7 +86,10 @@ class Program:
         ``control.program_observer`` is called for the steps afterwards.
         """
         if self._charges:
-            return self._run_charged(feeds, control)
+            if self._is_limited:
+                return self._run_charged(feeds, control)
+            for charge in self._charges:
+                charge.note()
         observer = control.program_observer
         if observer is not None:
             return self._run_timed(feeds, control, observer)

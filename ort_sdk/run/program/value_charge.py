@@ -16,6 +16,15 @@ class ValueCharge:
     nbytes: int
     purpose: str
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether they have to be counted: else it is enough to note them for the peak."""
+        return self.account.limit_bytes is not None
+
+    def note(self) -> None:
+        """Note them for the peak."""
+        self.account.note(self.nbytes)
+
     def take(self) -> None:
         """Count them.
 

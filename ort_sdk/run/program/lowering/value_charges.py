@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ort_sdk.api import OrtDevice
 from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.specialisation import Specialisation
 from ort_sdk.run.program.value_charge import ValueCharge
@@ -27,11 +28,15 @@ def value_charges(
         providers: provider name → what binding needs.
         bound: the bound steps.
     """
-    charges = []
+    charges: list[ValueCharge] = []
+    counted: set[OrtDevice] = set()
     for provider in providers.values():
         if provider.device.is_cpu:
             continue
-        values = [*_fed(specialisation, provider), *_made(outputs, specialisation, provider, bound)]
+        # Feeds are on a device, and not of a provider: they count once.
+        fed = () if provider.device in counted else _fed(specialisation, provider)
+        counted.add(provider.device)
+        values = [*fed, *_made(outputs, specialisation, provider, bound)]
         if values:
             largest, name = max(values)
             account, total = provider.execution_provider.memory_account, sum(nbytes for nbytes, _ in values)
