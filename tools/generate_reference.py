@@ -237,8 +237,10 @@ def options_page() -> str:
         "For `RunOptions.add_run_config_entry(key, value)`, of one run; the entries go to its providers, too.",
         key_table(config_keys.RUN_CONFIG_KEYS),
         "## Provider options",
-        "Given per provider, as text. The host itself reads `device_id`: which of the provider's devices the session uses. "
-        "What else there is, the provider's own page says.",
+        "Given per provider, as text. The host itself reads `device_id`: which of the provider's devices the session uses. For "
+        "devices other than the host it reads `gpu_mem_limit`, too: the most bytes that the session may hold there, of weights, "
+        "values of programs, their feeds and results, and what kernels count of their own. What else there is, the provider's "
+        "own page says.",
         "## Environment variables",
         table(("variable", "meaning"), environment_rows()),
     )

@@ -73,7 +73,7 @@ from .hookspecs import (
     hookimpl,
     hookspec,
 )
-from .in_place import may_overwrite, overwriting
+from .in_place import is_overwriting, may_overwrite, overwriting
 from .kernel import (
     NOT_PACKED,
     REQUIRED,
@@ -100,15 +100,18 @@ from .kernel_registry import (
 from .memory import (
     LENT_MEMORY,
     Allocator,
+    Block,
     DataTransfer,
     Event,
     HostArray,
     SupportsBindCopy,
+    SupportsBlocks,
     SupportsCopyAll,
     SupportsReadInto,
     SupportsResults,
     SupportsStreamInto,
 )
+from .memory_account import GPU_MEM_LIMIT, HeldBytes, MemoryAccount, MemoryUsage, MemoryUse, memory_limit
 from .operator_schema import (
     FormalParameter,
     OperatorSchema,
@@ -136,6 +139,7 @@ __all__ = [
     "ALL_ARGUMENTS",
     "API_VERSION",
     "CPU_DEVICE",
+    "GPU_MEM_LIMIT",
     "LENT_MEMORY",
     "NOT_PACKED",
     "OBSERVER_GROUP",
@@ -146,6 +150,7 @@ __all__ = [
     "Allocator",
     "Array",
     "AttributeValue",
+    "Block",
     "CompilationContext",
     "CompilationPending",
     "CompilationPolicy",
@@ -170,6 +175,7 @@ __all__ = [
     "FusibleStep",
     "GraphViewer",
     "HalfSupport",
+    "HeldBytes",
     "HostArray",
     "InvalidArgument",
     "InvalidGraph",
@@ -184,6 +190,9 @@ __all__ = [
     "KernelRegistrationError",
     "KernelRegistry",
     "KernelSource",
+    "MemoryAccount",
+    "MemoryUsage",
+    "MemoryUse",
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelRequiresCompilation",
@@ -217,6 +226,7 @@ __all__ = [
     "StepFusion",
     "Subgraph",
     "SupportsBindCopy",
+    "SupportsBlocks",
     "SupportsCanLoadTensor",
     "SupportsCopyAll",
     "SupportsLoadTensors",
@@ -232,7 +242,9 @@ __all__ = [
     "find_schema",
     "hookimpl",
     "hookspec",
+    "is_overwriting",
     "may_overwrite",
+    "memory_limit",
     "newest_opset",
     "operator_names",
     "overwriting",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from .kernel import Array
 
-__all__ = ["may_overwrite", "overwriting"]
+__all__ = ["is_overwriting", "may_overwrite", "overwriting"]
 
 
 class _Current(threading.local):
@@ -23,6 +23,11 @@ _current = _Current()
 def may_overwrite(array: Array | None) -> bool:
     """Whether a kernel that declares ``in_place`` may write its output into this input's memory in the run of this thread."""
     return array is not None and id(array) in _current.identities
+
+
+def is_overwriting() -> bool:
+    """Whether kernels may overwrite any input in the run of this thread: it cannot be begun again then."""
+    return bool(_current.identities)
 
 
 @contextlib.contextmanager

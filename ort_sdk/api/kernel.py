@@ -325,9 +325,12 @@ class OpKernel:
     def use_prepacked(self, weights: PrePackedWeights, input_index: int) -> None:
         """Take packed weights: this session's own, another session's, or a file's. The buffers must not be written."""
 
-    # Two abilities are looked up by name and have no default, since their absence is an answer:
+    # Three abilities are looked up by name and have no default, since their absence is an answer:
     # ``bind(inputs, outputs)``: fixes input and output slots and returns a call without arguments that does the work. Its
     # attribute ``copy_count``, if it has one, says how many arguments it copies into another layout, for ``ort-sdk explain``.
+    # ``workspace_bytes(inputs, outputs)``: memory that a bound call needs while it runs, for slots that have shapes, and arrays
+    # only where these are constants. ``bind(inputs, outputs, workspace)`` is given it as an aligned vector of as many ``uint8``,
+    # or more; None for 0 bytes. Other steps use the same memory before and after each call.
     # ``select_body(condition)``: the subgraph a control-flow kernel runs for a condition, so that the host can run it instead
     # when the condition is known; its only own input is the condition.
 

@@ -14,10 +14,12 @@ from .kernel import Array, Slot
 __all__ = [
     "LENT_MEMORY",
     "Allocator",
+    "Block",
     "DataTransfer",
     "Event",
     "HostArray",
     "SupportsBindCopy",
+    "SupportsBlocks",
     "SupportsCopyAll",
     "SupportsReadInto",
     "SupportsResults",
@@ -26,6 +28,9 @@ __all__ = [
 
 HostArray = np.ndarray[Any, Any]
 """A NumPy array in ordinary host memory."""
+
+Block = Any
+"""A provider's own piece of device memory, of which ``SupportsBlocks.view`` makes arrays."""
 
 LENT_MEMORY = "is_lent_to_arrays"
 """Attribute, true, of classes whose objects are bases of host arrays: an object's memory is reached through its arrays only, so
@@ -65,6 +70,48 @@ class SupportsResults(Protocol):
 
     def allocate_result(self, shape: Sequence[int], element_type: TensorElementType) -> HostArray:
         """As ``allocate``, for an array that the user gets: nobody gives it back, it ends with what the user holds of it."""
+
+
+@runtime_checkable
+class SupportsBlocks(Protocol):
+    """Allocators of devices whose memory the host lays out itself: values of a program are views of one block, by lifetime.
+
+    All programs of a session share a block, one at a time; runs at the same time have one each. What a run writes to it need not
+    last until the next. The block, and every view of it, keep its memory; it goes back with the last of them, after the work that
+    was queued for it. Nobody releases a block or a view.
+    """
+
+    @property
+    def block_alignment_bytes(self) -> int:
+        """What offsets of views are multiples of: 256 for CUDA, ``MEM_BASE_ADDR_ALIGN`` / 8 for OpenCL's sub-buffers."""
+
+    def allocate_block(self, nbytes: int) -> Block:
+        """A new block with undefined contents.
+
+        Raises:
+            MemoryError: the device has not enough memory; says bytes asked and bytes in use.
+        """
+
+    def grow_block(self, block: Block, nbytes: int) -> bool:
+        """Make a block larger where it is: its views stay as they are, and further ones may reach up to ``nbytes`` bytes.
+
+        Returns:
+            False if that is not possible, and nothing has changed: the host allocates a larger block then, and drops the programs
+            that are bound to this one. They are made anew when they are used again.
+        """
+
+    def view(self, block: Block, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> Array:
+        """An array in a block: dense, row-major, with undefined contents.
+
+        It takes at most as many bytes as NumPy's array of this shape and type, and lies in the block. Views may overlap; the host
+        sees to it that no two of them are in use at the same time.
+
+        Args:
+            block: from ``allocate_block``.
+            offset_bytes: where it begins, a multiple of ``block_alignment_bytes``.
+            shape: of the array; zero elements are allowed.
+            element_type: of its elements.
+        """
 
 
 @runtime_checkable

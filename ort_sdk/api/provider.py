@@ -11,6 +11,7 @@ from .element_type import TensorElementType, element_type_of
 from .errors import NotImplemented as OrtNotImplemented
 from .kernel import Array
 from .memory import Event
+from .memory_account import MemoryAccount, memory_limit
 from .step_fusion import FusibleProgram, StepFusion
 
 __all__ = ["API_VERSION", "ExecutionProvider"]
@@ -25,7 +26,10 @@ class ExecutionProvider:
     Args:
         name: ORT-style name, ``CUDAExecutionProvider``.
         device: where the provider's arrays live.
-        options: provider options the user gave, as text.
+        options: provider options the user gave, as text. ``gpu_mem_limit`` limits ``memory_account``, on any device but the host.
+
+    Raises:
+        InvalidArgument: ``gpu_mem_limit`` is no number of bytes.
     """
 
     compiles_on_demand: bool = False
@@ -42,6 +46,8 @@ class ExecutionProvider:
         self.name = name
         self.device = device
         self.options: dict[str, str] = dict(options or {})
+        self.memory_account = MemoryAccount(device, None if device.is_cpu else memory_limit(self.options))
+        """What the session holds on the device; kernels that allocate memory themselves may count it there, too."""
 
     def run_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context of every run: owns the stream and the allocator.
@@ -75,8 +81,18 @@ class ExecutionProvider:
         """
         event.wait()
 
-    def shares_memory(self, first: Array, second: Array) -> bool:
-        """Whether two of the provider's arrays begin at the same byte of the same memory. Reads no contents."""
+    def shares_memory(self, first: Array, second: Array, *, entirely: bool = False) -> bool:
+        """Whether two of the provider's arrays may have bytes in common, wherever they begin. Reads no contents.
+
+        The host asks it of what steps read and make when it records a run, to know until when memory is in use: no provider that
+        does not override it, since then it believes what definitions of kernels declare (``KernelDef.alias``).
+
+        Args:
+            first: an array.
+            second: another one.
+            entirely: asks whether arrays of the same type and shape begin at the same byte: of bound values, which then need no
+                copies.
+        """
         return first is second
 
     def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .arena import Arena, BufferLifetime, lay_out
 from .data_transfer_manager import DataTransferManager
+from .device_arena import ArenaBlock, DeviceArena
 from .device_copy import DeviceCopy
 from .external_data_manager import ExternalDataManager
 from .initializers import DeviceMemory, InitializerPlacement
@@ -13,8 +14,10 @@ from .weight_identity import WeightIdentity, weight_identity
 
 __all__ = [
     "Arena",
+    "ArenaBlock",
     "BufferLifetime",
     "DataTransferManager",
+    "DeviceArena",
     "DeviceCopy",
     "DeviceMemory",
     "ExternalDataManager",

@@ -29,25 +29,30 @@ class BufferLifetime:
     last: int
 
 
-def lay_out(buffers: Sequence[BufferLifetime]) -> tuple[list[int], int]:
+def lay_out(buffers: Sequence[BufferLifetime], alignment_bytes: int = ARENA_ALIGNMENT_BYTES) -> tuple[list[int], int]:
     """Offsets for buffers, largest first, each at the lowest offset free for its whole life.
+
+    Args:
+        buffers: what is laid out.
+        alignment_bytes: of which offsets are multiples.
 
     Returns:
         (offset in bytes of each buffer, bytes of the whole arena).
     """
     offsets = [0] * len(buffers)
-    placed = _Placed(len(buffers))
+    placed = _Placed(len(buffers), alignment_bytes)
     total = 0
     for index in sorted(range(len(buffers)), key=lambda position: -buffers[position].nbytes):
         offsets[index] = placed.place(buffers[index])
-        total = max(total, offsets[index] + _rounded(buffers[index].nbytes))
+        total = max(total, offsets[index] + _rounded(buffers[index].nbytes, alignment_bytes))
     return offsets, total
 
 
 class _Placed:
     """Buffers laid out so far, by offset: rows of a table, so that looking through thousands of them costs little."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, alignment_bytes: int) -> None:
+        self._alignment_bytes = alignment_bytes
         self._rows = np.empty((4, capacity), dtype=np.int64)
         """Start, end, first step, last step."""
         self._count = 0
@@ -62,13 +67,13 @@ class _Placed:
         offset = int(free_from[fits[0]] if fits.size else free_from[-1])
         position, count = int(np.searchsorted(starts, offset)), self._count
         self._rows[:, position + 1 : count + 1] = self._rows[:, position:count]
-        self._rows[:, position] = (offset, offset + _rounded(buffer.nbytes), buffer.first, buffer.last)
+        self._rows[:, position] = (offset, offset + _rounded(buffer.nbytes, self._alignment_bytes), buffer.first, buffer.last)
         self._count += 1
         return offset
 
 
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ARENA_ALIGNMENT_BYTES) * ARENA_ALIGNMENT_BYTES
+def _rounded(nbytes: int, alignment_bytes: int) -> int:
+    return -(-nbytes // alignment_bytes) * alignment_bytes
 
 
 class Arena:

@@ -33,7 +33,7 @@ class DeviceCopy:
 
     @property
     def is_upload(self) -> bool:
-        """Whether it copies from the host: a device may read that memory until the run ends."""
+        """Whether it copies from the host: a device may read that memory until the work of the run is done."""
         return self.source == CPU_DEVICE
 
     @property

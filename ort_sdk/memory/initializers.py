@@ -6,7 +6,18 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from ort_sdk.api import CPU_DEVICE, Allocator, Array, ExternalDataLoader, HostArray, OrtDevice, OrtMemoryInfo, Tensor
+from ort_sdk.api import (
+    CPU_DEVICE,
+    Allocator,
+    Array,
+    ExternalDataLoader,
+    HostArray,
+    MemoryAccount,
+    MemoryUse,
+    OrtDevice,
+    OrtMemoryInfo,
+    Tensor,
+)
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.formats.files.byte_source import ByteSource
 from ort_sdk.formats.files.loaded_tensor import LoadedTensor
@@ -15,7 +26,7 @@ from ort_sdk.graph.derived_tensor import DerivedTensor, StreamedTensor
 
 from .data_transfer_manager import DataTransferManager
 from .external_data_manager import ExternalDataManager, loaded_key
-from .provider_memory import allocated
+from .provider_memory import allocated, bytes_of
 from .weight_identity import WeightIdentity, weight_identity
 
 __all__ = ["DeviceMemory", "InitializerPlacement"]
@@ -32,6 +43,8 @@ class DeviceMemory:
     memory_info: OrtMemoryInfo
     allocator: Allocator | None
     """None: loaders cannot fill this memory, it is copied to."""
+    account: MemoryAccount
+    """Counts the session's weights, those that it shares with others among them."""
 
 
 class _PlacedWeight:
@@ -70,6 +83,8 @@ class InitializerPlacement:
         self._placed: dict[tuple[int, OrtDevice], tuple[Tensor, Array]] = {}
         self._wanted: dict[tuple[int, OrtDevice], Tensor] = {}
         self._held: list[_PlacedWeight] = []
+        self._counted: set[Hashable] = set()
+        """Keys of the weights on devices that the accounts have."""
 
     def want(self, constants: Iterable[tuple[Tensor, OrtDevice]]) -> None:
         """Say which constants will be asked for."""
@@ -129,6 +144,7 @@ class InitializerPlacement:
             loader = None if memory.allocator is None else self._external_data.direct_loader(tensor, memory.memory_info)
             identity = weight_identity(tensor)
             key: Hashable = (memory.owner, device, _contents(identity, loader))
+            self._count(key, tensor, memory.account)
             shared = _weights.get(key)
             if shared is not None:
                 self._take(tensor, device, shared)
@@ -143,6 +159,17 @@ class InitializerPlacement:
                 arrays = self._external_data.load(loader, infos, memory.allocator, memory.name)
                 for (key, same), array in zip(wanted.items(), arrays, strict=True):
                     self._add(key, same, device, _PlacedWeight(array, (same[0].source,)))
+
+    def _count(self, key: Hashable, tensor: Tensor, account: MemoryAccount) -> None:
+        """Count a weight once.
+
+        Raises:
+            OutOfMemory: the session would hold more of the device than its limit.
+        """
+        if key not in self._counted:
+            nbytes = bytes_of(tensor.shape, tensor.element_type)
+            account.take(MemoryUse.WEIGHTS, nbytes, f"an initializer of {tensor.element_type.name}{list(tensor.shape)}")
+            self._counted.add(key)
 
     def _copied(self, tensor: Tensor, device: OrtDevice, allocator: Allocator | None) -> Array:
         """The tensor on a device: piece by piece if it is computed so and the device's transfer can take that."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ort_sdk.api import Allocator, Array, ExecutionProvider, TensorElementType
 from ort_sdk.api.foreign_errors import raise_foreign
 
-__all__ = ["allocated", "described"]
+__all__ = ["allocated", "bytes_of", "described"]
 
 
 def allocated(allocator: Allocator, owner: str, shape: Sequence[int], element_type: TensorElementType) -> Array:
@@ -39,3 +40,8 @@ def described(execution_provider: ExecutionProvider, array: Array) -> tuple[Tens
         return execution_provider.describe(array)
     except Exception as error:  # noqa: BLE001 - a provider may raise anything
         raise_foreign(error, f"raised in describe of {execution_provider.name} for an array of type {type(array).__name__}")
+
+
+def bytes_of(shape: Sequence[int], element_type: TensorElementType) -> int:
+    """Bytes of an array's elements, without gaps."""
+    return math.prod(shape) * element_type.numpy_dtype.itemsize

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import Array
+from ort_sdk.api import Array, OutOfMemory, is_overwriting
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
@@ -63,13 +64,36 @@ class PlanRunner:
                 return execute(self.plan, feeds, control)
         try:
             return programs.run(signature, feeds, control)
+        except OutOfMemory:
+            if is_overwriting() or not self._drop_device_memory(programs):
+                raise
         finally:
             if programs.has_changed:
                 programs.has_changed = False
+                programs.drop_outdated()
                 self.memory.count(programs)
             self._idle.append(programs)
             if self.memory.is_exceeded:
                 self._drop_idle()
+        # What the failed run had is gone with its error.
+        return execute(self.plan, feeds, control)
+
+    def _drop_device_memory(self, programs: ProgramCache) -> bool:
+        """Drop what programs that are not running hold on devices; whether there was any, so that a run may fit now."""
+        if not programs.has_devices:
+            return False
+        dropped = [each.drop_device_memory() for each in (programs, *self._take_idle())]
+        programs.has_changed = True
+        return any(dropped)
+
+    def _take_idle(self) -> list[ProgramCache]:
+        """Caches that no run is using, which leave the list for good."""
+        taken: list[ProgramCache] = []
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                taken.append(self._idle.pop())
+                self.memory.drop(taken[-1])
+        return taken
 
     def _drop_idle(self) -> None:
         """Drop the caches that were used least recently, until the rest is within the limit, or in use."""

@@ -68,6 +68,8 @@ class ProgramRow:
     algorithms: Mapping[str, str | None]
     """Node → name of the algorithm that its kernel, or the one it is fused into, computes with; None where the kernel names none.
     Without the nodes whose results follow from the signature."""
+    device_bytes: int = 0
+    """Bytes of the blocks on devices that its buffers are in; other programs of the session share them."""
 
 
 class FixedSignature(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with slots of its own cannot be

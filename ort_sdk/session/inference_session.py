@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from ort_sdk.api import CPU_DEVICE, Fail
+from ort_sdk.api import CPU_DEVICE, Fail, MemoryUsage
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.api.foreign_errors import is_public, ort_error, public_class
 from ort_sdk.api.released_frames import release_frames
@@ -432,6 +432,11 @@ class InferenceSession:
     def program_report(self) -> tuple[ProgramRow, ...]:
         """The programs made so far: signature, operators still run, bytes kept."""
         return () if self._runs is None else self._runs.program_report()
+
+    def memory_report(self) -> tuple[MemoryUsage, ...]:
+        """What the session holds on each device of its providers but the host, and the most it held: weights, arenas, values."""
+        providers = () if self._runs is None else self._state.providers
+        return tuple(each.execution_provider.memory_account.usage(each.name) for each in providers if not each.device.is_cpu)
 
     def close(self) -> None:
         """Let go of the model, and of what was given for it. Values handed out stay valid; runs under way finish."""

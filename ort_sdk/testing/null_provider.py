@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +17,11 @@ from ort_sdk.api import (
     InvalidArgument,
     KernelCreateInfo,
     KernelDef,
+    KernelFactory,
     KernelInfo,
     KernelRegistry,
+    MemoryAccount,
+    MemoryUse,
     NodeArg,
     OpKernel,
     OrtDevice,
@@ -31,11 +36,13 @@ from ort_sdk.api import (
 )
 
 from .device_counts import CountedJoin, DeviceCounts, JoinedWork
+from .memory_meter import HeldMemory, MemoryMeter
 
-__all__ = ["NULL_DEVICE", "NULL_PROVIDER", "NullArray", "NullProvider"]
+__all__ = ["NULL_DEVICE", "NULL_PROVIDER", "NullArray", "NullBlock", "NullDevice", "NullProvider"]
 
 NULL_PROVIDER = "NullExecutionProvider"
 NULL_DEVICE = OrtDevice("null", 0)
+ALIGNMENT_BYTES = 256
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
 
@@ -45,6 +52,13 @@ class NullArray:
 
     shape: tuple[int, ...]
     element_type: TensorElementType
+    memory: Any = None
+    """The block it is a view of, or what a meter counts; None if nobody does."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the elements would take."""
+        return math.prod(self.shape) * self.element_type.numpy_dtype.itemsize
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -52,29 +66,79 @@ class NullArray:
         return self.element_type.numpy_dtype
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class NullBlock:
+    """A block without contents, of which arrays are views."""
+
+    nbytes: int
+    memory: tuple[HeldMemory, ...]
+    """What a meter counts: more than one piece if it grew."""
+
+
+class NullDevice:
+    """What is counted of the null device.
+
+    Args:
+        meter: counts the memory that arrays would take; None if nobody does.
+    """
+
+    def __init__(self, meter: MemoryMeter | None = None) -> None:
+        self.counts, self.joined, self.meter = DeviceCounts(), JoinedWork(), meter
+
+    def counted(self, array: NullArray) -> NullArray:
+        """An array like this one, in memory of its own."""
+        return array if self.meter is None else NullArray(array.shape, array.element_type, self.meter.hold(array.nbytes))
+
+    def held(self, nbytes: int) -> tuple[HeldMemory, ...]:
+        """Memory of so many bytes."""
+        return () if self.meter is None else (self.meter.hold(nbytes),)
+
+
 class NullKernel(OpKernel):
-    """Gives the same empty outputs each time. Unknown dimensions count as 1."""
+    """Gives empty outputs: the same each time, or new ones where a meter counts them. Unknown dimensions count as 1.
+
+    Args:
+        info: the node.
+        device: counts launches and outputs.
+        is_accounted: whether the session's account counts them, too.
+    """
 
     deterministic = True
     shape_inputs = ()
 
-    def __init__(self, info: KernelInfo) -> None:
-        own = info.execution_provider
-        self._counts = own.counts if isinstance(own, NullExecutionProvider) else DeviceCounts()
+    def __init__(self, info: KernelInfo, device: NullDevice, *, is_accounted: bool = False) -> None:
         outputs = tuple(_nothing_of(argument) for argument in info.outputs)
+        self._device = device
+        self._account: MemoryAccount | None = info.execution_provider.memory_account if is_accounted else None
         self._result: Any = outputs[0] if len(outputs) == 1 else outputs
 
     def compute(self, *inputs: Any) -> Any:
-        """The outputs made with the kernel."""
+        """The outputs made with the kernel, or others like them that are counted.
+
+        Raises:
+            MemoryError: more than the meter's capacity, or the session's limit.
+        """
         del inputs
-        self._counts.launches += 1
-        self._counts.single_calls += 1
-        return self._result
+        self._device.counts.launches += 1
+        self._device.counts.single_calls += 1
+        if self._device.meter is None:
+            return self._result
+        made = self._result if isinstance(self._result, tuple) else (self._result,)
+        counted = tuple(self._counted(value, self._device.meter) for value in made)
+        return counted if isinstance(self._result, tuple) else counted[0]
+
+    def _counted(self, value: Any, meter: MemoryMeter) -> Any:
+        if not isinstance(value, NullArray):
+            return value
+        if self._account is None:
+            return self._device.counted(value)
+        held = self._account.hold(MemoryUse.KERNELS, value.nbytes, f"an output of {value.element_type.name}{list(value.shape)}")
+        return NullArray(value.shape, value.element_type, (held, meter.hold(value.nbytes)))
 
     def bind(self, inputs: Sequence[Slot | None], outputs: Sequence[Slot | None]) -> Callable[[], None]:
         """A callable that does nothing but count; output slots keep what they hold."""
         del inputs, outputs
-        counts = self._counts
+        counts = self._device.counts
 
         def launch() -> None:
             counts.launches += 1
@@ -84,10 +148,20 @@ class NullKernel(OpKernel):
 
 
 class NullAllocator:
-    """Hands out arrays without memory."""
+    """Hands out arrays without memory.
 
-    def __init__(self, memory_info: OrtMemoryInfo) -> None:
+    Args:
+        memory_info: the kind of memory it pretends to hand out.
+        device: counts them.
+        grows: whether blocks grow where they are.
+    """
+
+    block_alignment_bytes = ALIGNMENT_BYTES
+
+    def __init__(self, memory_info: OrtMemoryInfo, device: NullDevice, *, grows: bool = False) -> None:
         self._memory_info = memory_info
+        self._device = device
+        self._grows = grows
 
     @property
     def memory_info(self) -> OrtMemoryInfo:
@@ -95,24 +169,56 @@ class NullAllocator:
         return self._memory_info
 
     def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> NullArray:
-        """An array without contents."""
-        return NullArray(tuple(shape), element_type)
+        """An array without contents.
+
+        Raises:
+            MemoryError: more than the meter's capacity.
+        """
+        return self._device.counted(NullArray(tuple(shape), element_type))
 
     def release(self, array: NullArray) -> None:
         """Nothing to give back."""
+
+    def allocate_block(self, nbytes: int) -> NullBlock:
+        """A block without contents.
+
+        Raises:
+            MemoryError: more than the meter's capacity.
+        """
+        return NullBlock(nbytes, self._device.held(nbytes))
+
+    def grow_block(self, block: NullBlock, nbytes: int) -> bool:
+        """Make a block larger, if they grow here.
+
+        Raises:
+            MemoryError: more than the meter's capacity.
+        """
+        if self._grows:
+            block.memory += self._device.held(nbytes - block.nbytes)
+            block.nbytes = nbytes
+        return self._grows
+
+    def view(self, block: NullBlock, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> NullArray:
+        """An array in a block.
+
+        Raises:
+            InvalidArgument: it is not aligned, or reaches out of the block.
+        """
+        array = NullArray(tuple(shape), element_type, block)
+        if offset_bytes % ALIGNMENT_BYTES or not 0 <= offset_bytes <= block.nbytes - array.nbytes:
+            raise InvalidArgument(f"no view of {array.nbytes} bytes at {offset_bytes} in a block of {block.nbytes} bytes")
+        return array
 
 
 class NullDataTransfer:
     """Copies nothing: what comes back to the host is zeros, or empty strings.
 
     Args:
-        counts: of the device.
-        work: of the device.
+        device: the device.
     """
 
-    def __init__(self, counts: DeviceCounts | None = None, work: JoinedWork | None = None) -> None:
-        self._counts = DeviceCounts() if counts is None else counts
-        self._work = JoinedWork() if work is None else work
+    def __init__(self, device: NullDevice) -> None:
+        self._device, self._counts = device, device.counts
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         """Whether one side is the null device and the other one is the host or the null device."""
@@ -132,7 +238,7 @@ class NullDataTransfer:
             self._wait()
             return _zeros(array)
         self._count_write(source)
-        return NullArray(tuple(array.shape), element_type_of(array))
+        return self._device.counted(NullArray(tuple(array.shape), element_type_of(array)))
 
     def copy_all(self, arrays: Sequence[Any], source: OrtDevice, destinations: Sequence[HostArray | None]) -> list[HostArray]:
         """Zeros on the host."""
@@ -163,7 +269,7 @@ class NullDataTransfer:
                 return
             self._counts.downloads += 1
             _filled(target.array)
-            self._work.wait(self._wait)
+            self._device.joined.wait(self._wait)
 
         del source
         return copy
@@ -183,23 +289,22 @@ class NullExecutionProvider(ExecutionProvider):
 
     Args:
         options: provider options the user gave.
-        counts: of the device.
-        work: of the device.
+        null_device: counts what is asked of it.
     """
 
-    def __init__(self, options: Mapping[str, str], counts: DeviceCounts, work: JoinedWork) -> None:
+    def __init__(self, options: Mapping[str, str], null_device: NullDevice) -> None:
         super().__init__(NULL_PROVIDER, NULL_DEVICE, options)
-        self.counts, self.work = counts, work
+        self._null_device = null_device
 
     def reshaped(self, array: NullArray, shape: Sequence[int]) -> NullArray:
         """An array of the shape."""
-        self.counts.views += 1
-        return NullArray(tuple(shape), array.element_type)
+        self._null_device.counts.views += 1
+        return NullArray(tuple(shape), array.element_type, array.memory)
 
     def outer_range(self, array: NullArray, start: int, stop: int) -> NullArray:
         """An array of so many rows."""
-        self.counts.views += 1
-        return NullArray((stop - start, *array.shape[1:]), array.element_type)
+        self._null_device.counts.views += 1
+        return NullArray((stop - start, *array.shape[1:]), array.element_type, array.memory)
 
 
 class JoiningNullExecutionProvider(NullExecutionProvider):
@@ -207,24 +312,43 @@ class JoiningNullExecutionProvider(NullExecutionProvider):
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         """One call of all."""
-        return [(len(calls), CountedJoin(calls, self.counts, self.work))]
+        return [(len(calls), CountedJoin(calls, self._null_device.counts, self._null_device.joined))]
 
 
 class NullProvider(ProviderHooks):
     """Hooks of the null provider. It has a kernel for every operator of the schema table, so it gets every node.
 
     Args:
+        meter: counts the memory that its arrays would take, and ends it; None to measure nothing but the host's time.
+        grows: whether its blocks grow where they are.
+        accounts_kernels: whether the account of a session, with its limit, counts what kernels make, too.
         joins_calls: whether it makes one of calls that follow each other in a program.
     """
 
     name = NULL_PROVIDER
     api_version = API_VERSION
 
-    def __init__(self, *, joins_calls: bool = False) -> None:
-        self.counts, self._work = DeviceCounts(), JoinedWork()
+    def __init__(
+        self,
+        meter: MemoryMeter | None = None,
+        *,
+        grows: bool = False,
+        accounts_kernels: bool = False,
+        joins_calls: bool = False,
+    ) -> None:
+        self._device = NullDevice(meter)
+        self._grows = grows
         self._made = JoiningNullExecutionProvider if joins_calls else NullExecutionProvider
         self._registry = KernelRegistry(NULL_PROVIDER)
-        self._registry.add_source(_kernels_of, [(domain, op) for domain in DOMAINS for op in operator_names(domain)])
+        create = functools.partial(NullKernel, device=self._device, is_accounted=accounts_kernels)
+        self._registry.add_source(
+            functools.partial(_kernels_of, create), [(domain, op) for domain in DOMAINS for op in operator_names(domain)]
+        )
+
+    @property
+    def counts(self) -> DeviceCounts:
+        """What was asked of its device."""
+        return self._device.counts
 
     @hookimpl
     def get_supported_devices(self) -> list[OrtDevice]:
@@ -237,7 +361,7 @@ class NullProvider(ProviderHooks):
     ) -> ExecutionProvider:
         """The provider of one session."""
         del session_options, device
-        return self._made(provider_options, self.counts, self._work)
+        return self._made(provider_options, self._device)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
@@ -249,18 +373,18 @@ class NullProvider(ProviderHooks):
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> NullAllocator | None:
         """Allocator of no memory."""
         del execution_provider
-        return NullAllocator(memory_info) if memory_info.device == NULL_DEVICE else None
+        return NullAllocator(memory_info, self._device, grows=self._grows) if memory_info.device == NULL_DEVICE else None
 
     @hookimpl
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> NullDataTransfer:
         """Copier of nothing."""
         del execution_provider
-        return NullDataTransfer(self.counts, self._work)
+        return NullDataTransfer(self._device)
 
 
-def _kernels_of(domain: str, op_type: str) -> list[KernelCreateInfo]:
+def _kernels_of(create: KernelFactory, domain: str, op_type: str) -> list[KernelCreateInfo]:
     versions = schema_versions(op_type, domain)
-    return [KernelCreateInfo(KernelDef(op_type, versions[0], domain, end_version=versions[-1]), NullKernel)]
+    return [KernelCreateInfo(KernelDef(op_type, versions[0], domain, end_version=versions[-1]), create)]
 
 
 def _nothing_of(argument: NodeArg | None) -> Any:

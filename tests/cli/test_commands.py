@@ -1,5 +1,6 @@
 """The commands that show and measure."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -331,3 +332,17 @@ def test_profile_step_by_step(cli, digits):
     assert report["how"] == "step by step"
     assert {"Conv", "Flatten"} <= {row["operator"] for row in report["rows"]}
     assert "step by step" in cli("profile", digits, "--runs", "1", "--step-by-step").out
+
+
+def test_memory_of_devices_is_shown(cli, save, strict):
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise("xabcy")]
+    model = save(nodes, [("x", TensorProto.FLOAT, [64])], [("y", TensorProto.FLOAT, [64])])
+    bench = ("bench", model, "--provider", strict, "--runs", "2", "--level", "none")
+    devices = json.loads(cli(*bench, "--json").out)["devices"]
+    assert devices == {
+        "strict:0": {"weights_bytes": 0, "arena_bytes": 512, "values_bytes": 0, "kernels_bytes": 0, "peak_bytes": 1024}
+    }
+    assert "strict:0 arena_bytes" in cli(*bench).out
+    explain = ("explain", model, "--provider", strict, "--level", "none", "--program")
+    assert json.loads(cli(*explain, "--json").out)["program"]["device_bytes"] == 512
+    assert "bytes of buffers on devices: 512" in cli(*explain).out

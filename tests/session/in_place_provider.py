@@ -68,10 +68,12 @@ class InPlaceExecutionProvider(ExecutionProvider):
 
     compares = True
 
-    def shares_memory(self, first, second):
+    def shares_memory(self, first, second, *, entirely=False):
         if not self.compares:
-            return super().shares_memory(first, second)
-        return first.storage.ctypes.data == second.storage.ctypes.data
+            return super().shares_memory(first, second, entirely=entirely)
+        if entirely:
+            return first.storage.ctypes.data == second.storage.ctypes.data
+        return np.shares_memory(first.storage, second.storage)
 
 
 class Allocator:

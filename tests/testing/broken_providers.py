@@ -199,6 +199,53 @@ def with_allocator(allocator):
     return Provider
 
 
+class WithBlocks(NpuAllocator):
+    """Blocks of the device's memory, as they should be."""
+
+    block_alignment_bytes = 64
+
+    def allocate_block(self, nbytes):
+        if nbytes > 1 << 30:
+            raise MemoryError(f"{nbytes} bytes asked")
+        return [np.zeros(nbytes, np.uint8)]
+
+    def grow_block(self, block, nbytes):
+        return False
+
+    def view(self, block, offset_bytes, shape, element_type):
+        dtype = element_type.numpy_dtype
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        return NpuArray(block[0][offset_bytes : offset_bytes + nbytes].view(dtype).reshape(shape))
+
+
+class TestSoundBlocks(Suite):
+    plugin = with_allocator(WithBlocks)
+
+
+class OverlappingViews(WithBlocks):
+    """Takes no heed of where a view begins."""
+
+    def view(self, block, offset_bytes, shape, element_type):
+        return super().view(block, 0, shape, element_type)
+
+
+class TestOverlappingViews(Suite):
+    plugin = with_allocator(OverlappingViews)
+
+
+class MovingBlock(WithBlocks):
+    """Grows by taking other memory, and says that its views are as they were."""
+
+    def grow_block(self, block, nbytes):
+        block[0].fill(0xFF)
+        block[0] = np.zeros(nbytes, np.uint8)
+        return True
+
+
+class TestMovingBlock(Suite):
+    plugin = with_allocator(MovingBlock)
+
+
 class TestOneArrayForAll(Suite):
     plugin = with_allocator(OneArrayForAll)
 
@@ -350,8 +397,19 @@ class TestHasty(Suite):
     plugin = with_execution_provider(Hasty, Late)
 
 
+class Waiting(ExecutionProvider):
+    """Waits until uploads that come late are there."""
+
+    def synchronize(self):
+        time.sleep(0.1)
+
+
+class TestReadingLate(Suite):
+    plugin = with_execution_provider(Waiting, Late)
+
+
 class Sharing(ExecutionProvider):
-    def shares_memory(self, first, second):
+    def shares_memory(self, first, second, *, entirely=False):
         return first.shape == second.shape
 
 

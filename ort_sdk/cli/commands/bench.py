@@ -1,4 +1,4 @@
-"""``ort-sdk bench``: session creation, latency and host memory."""
+"""``ort-sdk bench``: session creation, latency, and memory of the host and of devices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ort_sdk.cli.output import print_json, print_table, progress
 from ort_sdk.cli.own_process import run_again
 
 if TYPE_CHECKING:
+    from ort_sdk.api import MemoryUsage
     from ort_sdk.session.inference_session import InferenceSession
 
 __all__ = ["add_arguments", "run"]
@@ -66,9 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         "session_memory_bytes": None if before is None or after is None else after - before,
         "peak_memory_bytes": _peak_bytes(),
     }
+    devices = {str(usage.device): _device_bytes(usage) for usage in session.memory_report()}
     if arguments.json:
-        print_json(report)
+        print_json(report | {"devices": devices})
     else:
+        for device, measured in devices.items():
+            report |= {f"{device} {name}": value for name, value in measured.items()}
         print_table(["measure", "value"], [(name, _text(name, value)) for name, value in report.items()], right=(1,))
     return ExitCode.OK
 
@@ -98,6 +102,12 @@ def _percentile(ordered: list[float], fraction: float) -> float:
     low = int(position)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _device_bytes(usage: MemoryUsage) -> dict[str, int]:
+    """What the session holds on a device by what it is for, the most it held, and may hold."""
+    limits = {} if usage.limit_bytes is None else {"limit_bytes": usage.limit_bytes}
+    return {f"{use.value}_bytes": nbytes for use, nbytes in usage.held_bytes.items()} | {"peak_bytes": usage.peak_bytes} | limits
 
 
 def _resident_bytes() -> int | None:

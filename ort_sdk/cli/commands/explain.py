@@ -157,18 +157,20 @@ def _program(row: ProgramRow) -> dict[str, Any]:
         "fused": dict(Counter("+".join(group) for group in row.fused).most_common()),
         "layout_copies": row.layout_copies,
         "kept_bytes": row.kept_bytes,
+        "device_bytes": row.device_bytes,
     }
 
 
 def _program_text(program: dict[str, Any] | None) -> str:
     if program is None:
         return "\nruns with these shapes go step by step: no program came of them"
+    on_devices = f"\nbytes of buffers on devices: {program['device_bytes']}" if program["device_bytes"] else ""
     fused = ", ".join(f"{count} x {names}" for names, count in program["fused"].items()) or "none"
     return (
         f"\nruns with these shapes are replayed by a program of {program['steps']} steps: {program['operators']} operators do "
         f"not follow from the shapes, {program['bound']} of them write into its own buffers\n"
         f"fused: {fused}\n"
-        f"values copied into another layout in each run: {program['layout_copies']}"
+        f"values copied into another layout in each run: {program['layout_copies']}{on_devices}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import Array
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena
 from ort_sdk.plan import ExecutionPlan
 from ort_sdk.run import types
 from ort_sdk.run.executor import RunControl, execute
 from ort_sdk.run.types import BindingProvider, ProgramRow, signature_of
 
+from .arenas import ProgramArenas, ProgramOutOfMemory
 from .dynamic_shapes import DynamicKey, DynamicShapes, DynamicSignature
 from .shape_generic import ShapeGenericRunner
 from .subplans import continuation_plan
 
 if TYPE_CHECKING:
     from .guards import Exited, Guard
+    from .lowering.buffers import BoundSteps
     from .lowering.fusion import Fused
     from .program import Program
     from .specialisation import Specialisation
 
 __all__ = ["ProgramCache"]
+
+logger = logging.getLogger("ort_sdk.run")
 
 MAX_PROGRAMS = 32
 """Programs of one cache; the least recently used is evicted."""
@@ -119,7 +123,7 @@ class ProgramCache:
         self,
         plan: ExecutionPlan,
         providers: Mapping[str, BindingProvider],
-        arenas: list[Arena] | None = None,
+        arenas: list[ProgramArenas] | None = None,
         depth: int = 0,
         *,
         may_be_dynamic: bool = False,
@@ -128,10 +132,12 @@ class ProgramCache:
     ) -> None:
         self.plan = plan
         self._providers = providers
+        self.has_devices = any(not provider.device.is_cpu for provider in providers.values())
+        """Whether programs may hold memory of other devices than the host."""
         self._arenas = [] if arenas is None else arenas
         self._depth = depth
         if len(self._arenas) == depth:
-            self._arenas.append(Arena())
+            self._arenas.append(ProgramArenas())
         self._programs: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         """How often a signature was seen since it had a program."""
@@ -192,8 +198,41 @@ class ProgramCache:
         return results
 
     def held_bytes(self) -> int:
-        """Bytes of the arenas, and of folded values, those of the continuations among them."""
+        """Bytes of the arenas on the host and devices, and of folded values, those of the continuations among them."""
         return sum(arena.nbytes for arena in self._arenas) + self._folded_bytes()
+
+    def drop_device_memory(self) -> bool:
+        """Drop all programs, if they hold memory of devices: they share it, so that to drop only some would free none.
+
+        Their signatures have to be seen again as often as before.
+
+        Returns:
+            Whether there was any.
+        """
+        arenas = self._arenas[self._depth :]
+        if not any(each.device_bytes for each in arenas):
+            return False
+        self._needed *= 2
+        for signature in list(self._programs):
+            self._drop(signature, self._needed // 2)
+        for each in arenas:
+            each.drop_device_blocks()
+        return True
+
+    def drop_outdated(self) -> None:
+        """Drop programs whose memory on a device was replaced by a larger block; they are made anew when they are used again."""
+        if not self.has_devices:
+            return
+        for signature, entry in list(self._programs.items()):
+            if entry.program.is_outdated:
+                self._drop(signature, self._needed - 1)
+        for continuation in self._continuations():
+            continuation.programs.drop_outdated()
+
+    def _drop(self, signature: tuple[Any, ...], sightings: int) -> None:
+        """Drop a program; its signature counts as seen so many times."""
+        self._kept_bytes -= self._programs.pop(signature).kept_bytes
+        self._seen[signature] = sightings
 
     def _folded_bytes(self) -> int:
         return self._kept_bytes + sum(continuation.programs._folded_bytes() for continuation in self._continuations())
@@ -208,7 +247,8 @@ class ProgramCache:
         for signature, entry in self._programs.items():
             program = entry.program
             operators = (program.operators, program.bound_count, program.fused)
-            rows.append(ProgramRow(signature, *operators, program.layout_copies, entry.kept_bytes, program.algorithms()))
+            counts = (program.layout_copies, entry.kept_bytes)
+            rows.append(ProgramRow(signature, *operators, *counts, program.algorithms(), program.device_bytes))
             rows.extend(row for continuation in entry.continuations.values() for row in continuation.programs.report())
         return rows
 
@@ -255,7 +295,7 @@ class ProgramCache:
         """Run, and make a program for all signatures of this kind in the next run."""
         from .tracing.tracer import trace_without_guards
 
-        results, recorded = trace_without_guards(self.plan, feeds, control, may_expand=False)
+        results, recorded = trace_without_guards(self.plan, feeds, control, providers=self._providers, may_expand=False)
         made = (index for step in self.plan.steps for index in step.outputs)
         shapes = {index: getattr(recorded.values[index], "shape", None) for index in made}
         self._dynamic, self._shapes_seen = DynamicSignature(positions, shapes), None
@@ -309,20 +349,15 @@ class ProgramCache:
         self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl, *, may_compile: bool
     ) -> list[Array] | tuple[_Entry, Exited]:
         """Results of a run that was traced, or its program and the side exit it took; the program is kept if it pays."""
-        from .lowering.binding import bind_steps
-        from .lowering.scheduling import with_host_steps_ahead
-        from .program import Program
-
         results, specialisation = self._traced(signature, feeds, control)
         specialisation.is_repeated = self._is_repeated
         if isinstance(signature, DynamicKey) and isinstance(results, list) and not self._may_pay(specialisation.unknown_steps):
             self._refuse(signature)
             return results
-        fused = self._fused(specialisation, may_compile=may_compile)
-        fused = replace(fused, specialisation=with_host_steps_ahead(fused.specialisation, self._providers))
-        program = Program(specialisation, fused, bind_steps(fused.specialisation, self._providers, self._arenas[self._depth]))
+        program, is_complete = self._lowered(specialisation, may_compile=may_compile)
         replaced = self._programs.pop(signature, None)
-        entry = _Entry(program, specialisation.kept_bytes, is_final=fused.is_complete)
+        self._seen.pop(signature, None)
+        entry = _Entry(program, specialisation.kept_bytes, is_final=is_complete)
         self._programs[signature] = entry
         self._further_needed = specialisation.expanded_steps // STEPS_PER_SIGHTING
         if replaced is not None:
@@ -335,6 +370,33 @@ class ProgramCache:
         if isinstance(signature, DynamicKey) and is_judged and not self._may_pay(program.launch_count):
             self._refuse(signature)
         return results if isinstance(results, list) else (entry, results)
+
+    def _lowered(self, specialisation: Specialisation, *, may_compile: bool) -> tuple[Program, bool]:
+        """The program, and whether it need not be made again: where a device has no memory left it gets no buffers for now."""
+        from .lowering.buffers import BoundSteps
+        from .lowering.fusion import Fused
+        from .lowering.scheduling import with_host_steps_ahead
+        from .program import Program
+
+        fused = self._fused(specialisation, may_compile=may_compile)
+        fused = replace(fused, specialisation=with_host_steps_ahead(fused.specialisation, self._providers))
+        try:
+            return Program(specialisation, fused, self._bound(fused)), fused.is_complete
+        except ProgramOutOfMemory as error:
+            logger.warning("runs of one signature go without fixed buffers: %s", error.text)
+        return Program(specialisation, Fused(specialisation, (), is_complete=False), BoundSteps()), False
+
+    def _bound(self, fused: Fused) -> BoundSteps:
+        """The bound steps; where a device has no memory for one more program, the others go first."""
+        from .lowering.binding import bind_steps
+
+        arenas = self._arenas[self._depth]
+        try:
+            return bind_steps(fused.specialisation, self._providers, arenas)
+        except ProgramOutOfMemory:
+            if not self.drop_device_memory():
+                raise
+        return bind_steps(fused.specialisation, self._providers, arenas)
 
     def _fused(self, specialisation: Specialisation, *, may_compile: bool) -> Fused:
         """Steps fused where shapes are known and, in a program for dynamic shapes, where they vary, as in shape-generic runs."""
@@ -352,9 +414,9 @@ class ProgramCache:
         from .tracing.tracer import trace, trace_without_guards
 
         if self._depth >= MAX_CONTINUATIONS:
-            return trace_without_guards(self.plan, feeds, control, may_expand=True)
+            return trace_without_guards(self.plan, feeds, control, providers=self._providers, may_expand=True)
         dynamic = self._dynamic if isinstance(signature, DynamicKey) else None
-        return trace(self.plan, feeds, control, ends=self._ends, dynamic=dynamic)
+        return trace(self.plan, feeds, control, providers=self._providers, ends=self._ends, dynamic=dynamic)
 
     def _may_pay(self, calls: int) -> bool:
         """Whether a program for dynamic shapes makes so many fewer calls than a shape-generic run."""

@@ -36,7 +36,10 @@ class Program:
         bound: steps that run on buffers of their own; they make the program usable by one run at a time.
     """
 
-    __slots__ = ("_code", "_steps", "_text", "_timed", "bound_count", "fused", "layout_copies", "operators")
+    __slots__ = (
+        *("_blocks", "_charges", "_code", "_is_limited", "_steps", "_text", "_timed"),
+        *("bound_count", "device_bytes", "fused", "layout_copies", "operators"),
+    )
 
     def __init__(self, specialisation: Specialisation, fused: Fused, bound: BoundSteps) -> None:
         self.operators = tuple(launched.step.op_type for launched in specialisation.steps if launched.guard is None)
@@ -47,10 +50,19 @@ class Program:
         """How many of the operators run on buffers of the program's own."""
         self.layout_copies = sum(getattr(call, "copy_count", 0) for call in bound.calls.values())
         """Values that are copied into another layout in each run, where neighbours want different ones."""
+        self.device_bytes = sum(block.nbytes for block in bound.blocks)
+        """Bytes of the blocks on devices that its buffers are in, which other programs may share."""
+        self._blocks, self._charges = tuple(bound.blocks), tuple(bound.charges)
+        self._is_limited = any(charge.is_limited for charge in bound.charges)
         self._steps = fused.specialisation.steps
         self._text = generate_code(fused.specialisation, bound)
         self._code = self._text.code()
         self._timed: ProgramCode | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its memory on a device was replaced by a larger block."""
+        return any(block.is_replaced for block in self._blocks)
 
     @property
     def launch_count(self) -> int:
@@ -73,11 +85,31 @@ class Program:
 
         ``control.program_observer`` is called for the steps afterwards.
         """
+        if self._charges:
+            if self._is_limited:
+                return self._run_charged(feeds, control)
+            for charge in self._charges:
+                charge.note()
         observer = control.program_observer
         if observer is not None:
             return self._run_timed(feeds, control, observer)
         fetched: list[Array] | Exited = _call(self._code, feeds, control)
         return fetched
+
+    def _run_charged(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
+        """The same, with feeds and results on devices counted meanwhile."""
+        observer, taken = control.program_observer, []
+        try:
+            for charge in self._charges:
+                charge.take()
+                taken.append(charge)
+            if observer is not None:
+                return self._run_timed(feeds, control, observer)
+            fetched: list[Array] | Exited = _call(self._code, feeds, control)
+            return fetched
+        finally:
+            for charge in taken:
+                charge.give_back()
 
     def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array] | Exited:
         code = self._timed = self._timed or self._text.code(is_timed=True)

@@ -62,7 +62,7 @@ class ShapeGenericRunner:
     def _fuse(self, feeds: Sequence[Array], control: RunControl, *, may_compile: bool) -> list[Array]:
         from .tracing.tracer import trace_without_guards
 
-        results, recorded = trace_without_guards(self._original, feeds, control, may_expand=False)
+        results, recorded = trace_without_guards(self._original, feeds, control, providers=self._providers, may_expand=False)
         self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
         self._is_final, self._seconds = is_complete, 0.0
         self._patience *= 2 if may_compile else 1

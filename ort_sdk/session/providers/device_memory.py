@@ -46,11 +46,12 @@ class DeviceAccess:
         if self.provider is None or first is second:
             return first is second
         execution_provider = self.provider.execution_provider
+        if described(execution_provider, first) != described(execution_provider, second):
+            return False
         try:
-            shares = execution_provider.shares_memory(first, second)
+            return execution_provider.shares_memory(first, second, entirely=True)
         except Exception as error:  # noqa: BLE001 - a provider may raise anything
             raise_foreign(error, f"raised in shares_memory of {self.provider.name}")
-        return shares and described(execution_provider, first) == described(execution_provider, second)
 
     def wrap(self, address: int, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
         """An array of memory on the device, dense and row by row; whoever gave the address keeps it alive.

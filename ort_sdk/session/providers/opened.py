@@ -238,7 +238,8 @@ def device_memories(providers: Sequence[SessionProvider]) -> dict[OrtDevice, Dev
     for provider in providers:
         allocator = provider.allocator
         memory_info = OrtMemoryInfo(provider.device) if allocator is None else allocator.memory_info
-        memories.setdefault(provider.device, DeviceMemory(provider.handle, provider.name, memory_info, allocator))
+        account = provider.execution_provider.memory_account
+        memories.setdefault(provider.device, DeviceMemory(provider.handle, provider.name, memory_info, allocator, account))
     return memories
 
 

@@ -65,7 +65,7 @@ class AsynchronousStrictExecutionProvider(StrictExecutionProvider):
     @contextlib.contextmanager
     def run_scope(self) -> Iterator[None]:
         """Scope of one run; its exit waits for nothing."""
-        with self.strict_device.queue.open_scope() as errors:
+        with self.strict_device.queue.open_scope() as errors, self.blocks.run():
             self._runs.append(errors)
             yield
 

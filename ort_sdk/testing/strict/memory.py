@@ -9,32 +9,31 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, OrtMemoryInfo, RuntimeException, TensorElementType, element_type_of
+from ort_sdk.api import HostArray, InvalidArgument, OrtDevice, RuntimeException, TensorElementType, element_type_of
 from ort_sdk.testing.device_counts import DeviceCounts, JoinedWork
+from ort_sdk.testing.memory_meter import MemoryMeter
 
 from .queue import StrictQueue, Work
 
-__all__ = ["POISON", "StrictAllocator", "StrictArray", "StrictDevice", "peek"]
+__all__ = ["BLOCK_ALIGNMENT_BYTES", "POISON", "StrictArray", "StrictBlock", "StrictDevice", "host_type", "peek"]
 
 POISON = 0xCD
 """Every byte of memory that holds nothing yet, or no more."""
+BLOCK_ALIGNMENT_BYTES = 256
 
 
 class _Cell:
     """The memory of one array, which queued work keeps hold of after the array itself is gone."""
 
-    __slots__ = ("is_foreign", "is_released", "storage")
+    __slots__ = ("_held", "_meter", "is_released", "owner", "storage")
 
-    def __init__(self, storage: HostArray | None = None, *, is_foreign: bool = False) -> None:
+    def __init__(self, meter: MemoryMeter, storage: HostArray | None = None, owner: Any = None) -> None:
+        self._meter = meter
+        self.owner = owner
+        """Block, or memory of another library, that it is a part of; None if it is alone in its memory, which is counted here."""
+        self._held = None if storage is None or owner is not None else meter.hold(storage.nbytes)
         self.storage = storage
         self.is_released = False
-        self.is_foreign = is_foreign
-        """Whether the memory is another library's, and lives on."""
-
-    @property
-    def root(self) -> _Cell:
-        """The cell whose memory this is."""
-        return self
 
     def read(self) -> HostArray:
         """The contents, not to be written."""
@@ -48,6 +47,7 @@ class _Cell:
         """Take a copy of the contents; memory that exists already must fit."""
         if self.storage is None:
             self.storage = np.array(contents, order="C", copy=True)
+            self._held = self._meter.hold(contents.nbytes)
         elif self.storage.shape != contents.shape or self.storage.dtype != contents.dtype:
             raise RuntimeException(
                 f"cannot write {contents.dtype}{list(contents.shape)} into memory for "
@@ -57,9 +57,41 @@ class _Cell:
             self.storage[...] = contents
 
     def poison(self) -> None:
-        """Overwrite every byte of the device's own memory."""
-        if self.storage is not None and not self.is_foreign:
+        """Overwrite every byte of memory that ends here, and count it no more."""
+        self._held = None
+        if self.storage is not None and self.owner is None:
             self.storage.reshape(-1).view(np.uint8)[...] = POISON
+
+    def begins_with(self, other: _Cell) -> bool:
+        """Whether the two begin at the same byte, as far as they have memory by now."""
+        if self.storage is None or other.storage is None or not self.storage.size:
+            return self is other
+        return bool(self.storage.ctypes.data == other.storage.ctypes.data)
+
+    def overlaps(self, other: _Cell) -> bool:
+        """Whether the two have bytes in common, as far as they have memory by now."""
+        if self.storage is None or other.storage is None:
+            return self is other
+        return self is other or np.shares_memory(self.storage, other.storage)
+
+
+class StrictBlock:
+    """A block of a strict device: views of it keep it, and it ends with the last of them.
+
+    Args:
+        device: the device.
+        nbytes: of the block.
+    """
+
+    def __init__(self, device: StrictDevice, nbytes: int) -> None:
+        self._held = device.meter.hold(nbytes)
+        self.device = device
+        self.storage: HostArray = np.full(nbytes, POISON, np.uint8)
+
+    def poison(self) -> None:
+        """Overwrite every byte, after the work queued so far: nothing in a block lasts from one run to the next."""
+        storage = self.storage
+        self.device.queue.submit(lambda: storage.fill(POISON), "start of a run")
 
 
 class _ViewCell(_Cell):
@@ -84,10 +116,6 @@ class _ViewCell(_Cell):
     def is_released(self) -> bool:  # type: ignore[override]
         return self._array.cell.is_released
 
-    @property
-    def root(self) -> _Cell:
-        return self._array.cell.root
-
     def fill(self, contents: HostArray) -> None:
         raise RuntimeException(f"cannot write {contents.dtype}{list(contents.shape)} into a view, which is only read")
 
@@ -106,8 +134,11 @@ class StrictDevice:
         self.counts = DeviceCounts()
         self.joined = JoinedWork()
         self.queue = StrictQueue(str(device), self.counts)
+        self.meter = MemoryMeter(str(device))
+        """Counts memory in the order of the queue: what is released is used by work that was queued before."""
         self._foreign: dict[int, HostArray] = {}
         self._live: weakref.WeakSet[StrictArray] = weakref.WeakSet()
+        self._blocks: weakref.WeakSet[StrictBlock] = weakref.WeakSet()
         self._live_lock = threading.Lock()
 
     @property
@@ -117,10 +148,10 @@ class StrictDevice:
 
     @property
     def bytes_in_use(self) -> int:
-        """Bytes of the live arrays whose size is known by now."""
+        """Bytes of the blocks, and of the live arrays that are in none and whose size is known by now."""
         with self._live_lock:
-            arrays = list(self._live)
-        return sum(array.known_nbytes for array in arrays)
+            arrays, blocks = list(self._live), list(self._blocks)
+        return sum(array.known_nbytes for array in arrays) + sum(block.storage.nbytes for block in blocks)
 
     def poisoned(self, shape: Sequence[int], element_type: TensorElementType) -> StrictArray:
         """A new array that holds poison.
@@ -132,7 +163,33 @@ class StrictDevice:
         dtype = element_type.numpy_dtype
         count = int(np.prod(shape, dtype=np.int64))
         storage = np.full(count * dtype.itemsize, POISON, np.uint8).view(dtype).reshape(tuple(shape))
-        return self._adopt(StrictArray(self, _Cell(storage), None))
+        return self._adopt(StrictArray(self, _Cell(self.meter, storage), None))
+
+    def block(self, nbytes: int) -> StrictBlock:
+        """A new block that holds poison."""
+        block = StrictBlock(self, nbytes)
+        with self._live_lock:
+            self._blocks.add(block)
+        return block
+
+    def view(self, block: StrictBlock, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> StrictArray:
+        """An array in a block.
+
+        Raises:
+            InvalidArgument: the device does not store the type, the block is another device's, or the array is not inside of it.
+        """
+        self.require_type(element_type)
+        dtype = element_type.numpy_dtype
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        is_inside = 0 <= offset_bytes <= block.storage.nbytes - nbytes
+        if block.device is not self or offset_bytes % BLOCK_ALIGNMENT_BYTES or not is_inside:
+            raise InvalidArgument(
+                f"no view of {nbytes} bytes at {offset_bytes} on {self.device} in a block of {block.storage.nbytes} bytes on "
+                f"{block.device.device}: views begin at multiples of {BLOCK_ALIGNMENT_BYTES} and lie inside"
+            )
+        storage = block.storage[offset_bytes : offset_bytes + nbytes].view(dtype).reshape(tuple(shape))
+        # Not adopted: its bytes are the block's, and what is in them when it goes may be another view's.
+        return StrictArray(self, _Cell(self.meter, storage, block), None)
 
     def lend(self, memory: HostArray) -> int:
         """Let the memory of a host array be that of another library on this device; gives its address."""
@@ -153,7 +210,7 @@ class StrictDevice:
             offset = address - start
             if offset >= 0 and offset + nbytes <= memory.nbytes:
                 storage = memory[offset : offset + nbytes].view(dtype).reshape(shape)
-                return self._adopt(StrictArray(self, _Cell(storage, is_foreign=True), None, owner))
+                return self._adopt(StrictArray(self, _Cell(self.meter, storage, memory), None, owner))
         raise InvalidArgument(f"device {self.device} has no {nbytes} bytes of another library at address {address:#x}")
 
     def alias(self, array: StrictArray) -> StrictArray:
@@ -162,7 +219,7 @@ class StrictDevice:
 
     def promised(self, compute: Callable[[Sequence[_Cell]], None], outputs: int, label: str) -> list[StrictArray]:
         """New arrays that queued work will fill; their shapes are not known before."""
-        cells = [_Cell() for _ in range(outputs)]
+        cells = [_Cell(self.meter) for _ in range(outputs)]
         work = self.queue.submit(lambda: compute(cells), label)
         return [self._adopt(StrictArray(self, cell, work)) for cell in cells]
 
@@ -295,51 +352,6 @@ class StrictArray:
         storage = self.cell.storage
         contents = "not computed" if storage is None else f"{storage.dtype}{list(storage.shape)}"
         return f"StrictArray({self.device}, {contents}{', released' if self.cell.is_released else ''})"
-
-
-class StrictAllocator:
-    """Allocator of a strict device; what it hands out holds poison.
-
-    Args:
-        strict_device: the device.
-        memory_info: the kind of memory, as the host asked for it.
-        capacity_bytes: bytes the device has; None for no limit.
-    """
-
-    def __init__(self, strict_device: StrictDevice, memory_info: OrtMemoryInfo, capacity_bytes: int | None = None) -> None:
-        self._device = strict_device
-        self._memory_info = memory_info
-        self._capacity_bytes = capacity_bytes
-
-    @property
-    def memory_info(self) -> OrtMemoryInfo:
-        """The kind of memory it hands out."""
-        return self._memory_info
-
-    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> StrictArray:
-        """A new poisoned array.
-
-        Raises:
-            MemoryError: more bytes than the device has left.
-            InvalidArgument: the device does not store the type.
-        """
-        self._device.require_type(element_type)
-        wanted = int(np.prod(shape, dtype=np.int64)) * element_type.numpy_dtype.itemsize
-        used = 0 if self._capacity_bytes is None else self._device.bytes_in_use
-        if self._capacity_bytes is not None and used + wanted > self._capacity_bytes:
-            raise MemoryError(
-                f"device {self._device.device}: {wanted} bytes asked, {used} of {self._capacity_bytes} bytes are in use"
-            )
-        return self._device.poisoned(shape, element_type)
-
-    def release(self, array: Any) -> None:
-        """Give an array back; it holds poison from then on, and any later use of it raises.
-
-        Raises:
-            InvalidArgument: it is no array of this device.
-            RuntimeException: it was released before.
-        """
-        self._device.release(array)
 
 
 def peek(array: StrictArray) -> HostArray:

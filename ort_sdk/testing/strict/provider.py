@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
 from ort_sdk.testing.device_counts import CountedJoin
 
-from .memory import StrictAllocator, StrictArray, StrictDevice, host_type
+from .allocator import RunBlocks, StrictAllocator
+from .memory import StrictArray, StrictDevice, host_type
 from .sharing import DLPACK_TYPE, StrictCapsule, array_of
 from .transfer import StrictDataTransfer
 
@@ -56,23 +57,27 @@ class StrictExecutionProvider(ExecutionProvider):
     def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
         super().__init__(STRICT_PROVIDER, strict_device.device, options)
         self.strict_device = strict_device
+        self.blocks = RunBlocks()
 
-    def run_scope(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def run_scope(self) -> Iterator[None]:
         """Scope of one run; its exit waits for the queue and raises the first error of its work."""
-        return self.strict_device.queue.scope()
+        with self.strict_device.queue.scope(), self.blocks.run():
+            yield
 
     def describe(self, array: Any) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape; waits for the work that decides them."""
         self.strict_device.cell_of(array, "describe")
         return super().describe(array)
 
-    def shares_memory(self, first: Any, second: Any) -> bool:
-        """Whether two arrays begin at the same byte."""
+    def shares_memory(self, first: Any, second: Any, *, entirely: bool = False) -> bool:
+        """Whether two arrays of the device have bytes in common, for which the work that makes them is waited for."""
         cells = [self.strict_device.cell_of(array, "shares_memory") for array in (first, second)]
-        if cells[0] is cells[1]:
-            return True
-        storages = [cell.storage for cell in cells if cell.storage is not None and cell.storage.size]
-        return len(storages) == len(cells) and storages[0].ctypes.data == storages[1].ctypes.data
+        if entirely:
+            return cells[0].begins_with(cells[1])
+        self.describe(first)
+        self.describe(second)
+        return cells[0].overlaps(cells[1])
 
     def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> StrictArray:
         """An array of memory that was lent to the device."""
@@ -164,9 +169,11 @@ class StrictProvider(ProviderHooks):
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> StrictAllocator | None:
         """Allocator of the session's device."""
-        del execution_provider
         device = self.devices.get(memory_info.device)
-        return None if device is None else StrictAllocator(device, memory_info, self._capacity_bytes)
+        if device is None:
+            return None
+        blocks = execution_provider.blocks if isinstance(execution_provider, StrictExecutionProvider) else None
+        return StrictAllocator(device, memory_info, self._capacity_bytes, blocks)
 
     @hookimpl
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> StrictDataTransfer:
@@ -321,7 +328,7 @@ class BindableStrictKernel(StrictKernel):
     def _target(self, array: Any, inputs: Sequence[Slot | None]) -> Any:
         cell = self._device.cell_of(array, f"{self._label}, output")
         for index, slot in enumerate(inputs):
-            if slot is not None and slot.array is not None and slot.array.cell.root is cell:
+            if slot is not None and slot.array is not None and cell.overlaps(slot.array.cell):
                 raise RuntimeException(
                     f"{self._label}: an output is bound to the memory of input {index}, which it may not overwrite"
                 )

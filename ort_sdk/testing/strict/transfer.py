@@ -18,8 +18,8 @@ __all__ = ["StrictDataTransfer"]
 class StrictDataTransfer:
     """Copies between the host and strict devices, and between two strict devices.
 
-    A copy to a device reads its source late if a run's scope is open, as a transfer on a stream does: a host array that is
-    changed before the run ends arrives changed. Outside a run there is nobody to wait for it, so it is done at once.
+    A copy to a device reads an array of the host at once, and writes late if a run's scope is open, as a transfer from a staging
+    buffer does. Outside a run there is nobody to wait for it, so it is done at once.
 
     Args:
         devices: the devices it reaches.

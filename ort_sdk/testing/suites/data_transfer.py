@@ -1,4 +1,4 @@
-"""Suite: the data transfer (behaviours D1 to D13)."""
+"""Suite: the data transfer (behaviours D1 to D14)."""
 
 from __future__ import annotations
 
@@ -60,6 +60,22 @@ class DataTransferSuite(ProviderSuite):
         array = self.to_device(source)
         source[...] = sample((257,), self.some_type(), seed=1)
         assert_identical(self.read_back(array), wanted)
+
+    @pytest.mark.parametrize("into", [False, True], ids=["copy", "copy_into"])
+    def test_the_source_may_change_when_a_copy_returns(self, into: bool) -> None:
+        """D14."""
+        transfer = self.transfer()
+        if not self.subject.is_asynchronous or getattr(transfer, "reads_late", False):
+            pytest.skip(f"the host waits for what {self.subject.name} reads")
+        source, other = sample(LARGE, self.some_type()), sample(LARGE, self.some_type(), seed=1)
+        wanted, target = source.copy(), self.to_device(np.zeros_like(source)) if into else None
+        with self.subject.execution_provider.run_scope():
+            if into:
+                self.filler().copy_into(source, CPU_DEVICE, target, self.device)
+            else:
+                target = transfer.copy(source, CPU_DEVICE, self.device)
+            source[...] = other
+        assert_identical(self.read_back(target), wanted)
 
     def test_results_on_the_host_belong_to_the_caller(self) -> None:
         """D4."""

@@ -127,8 +127,9 @@ class DiscoverySuite(ProviderSuite):
     def test_it_knows_its_arrays_memory(self) -> None:
         """P12."""
         first, second = (self.to_device(sample((2, 3), min(self.stored_types))) for _ in range(2))
-        assert self.subject.execution_provider.shares_memory(first, first)
-        assert not self.subject.execution_provider.shares_memory(first, second)
+        for entirely in (False, True):
+            assert self.subject.execution_provider.shares_memory(first, first, entirely=entirely)
+            assert not self.subject.execution_provider.shares_memory(first, second, entirely=entirely)
 
     def test_it_takes_the_tensors_that_it_gives(self) -> None:
         """P13."""
@@ -140,7 +141,7 @@ class DiscoverySuite(ProviderSuite):
         with execution_provider.run_scope():
             taken = execution_provider.from_dlpack(_Tensor(execution_provider, array))
         assert execution_provider.describe(taken) == execution_provider.describe(array)
-        assert execution_provider.shares_memory(taken, array)
+        assert execution_provider.shares_memory(taken, array, entirely=True)
         del array
         assert_same_bytes(self.read_back(taken), wanted)
 

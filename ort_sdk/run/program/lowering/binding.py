@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import TensorElementType, element_type_of
+from ort_sdk.api import Array, TensorElementType, element_type_of
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.memory import Arena, DeviceCopy
-from ort_sdk.memory.provider_memory import described
+from ort_sdk.memory import DeviceCopy
 from ort_sdk.plan import ABSENT, Step
+from ort_sdk.run.program.arenas import ProgramArenas
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
@@ -21,14 +22,16 @@ from .buffers import (
     SMALL_BYTES,
     BoundOutput,
     BoundSteps,
-    Place,
+    allocate_in_runs,
     allocated_for,
     assign_buffers,
     bound_outputs,
-    choose_places,
+    feed_copier,
     fetch_copier,
     fix_buffer,
+    staying_outputs,
 )
+from .device_buffers import assign_device_buffers
 from .device_views import made_views
 from .liveness import (
     escaping_values,
@@ -42,24 +45,28 @@ from .liveness import (
 )
 from .owners import host_provider, is_upload, memory_of, owner_of
 from .user_values import FeedStaging
+from .value_charges import value_charges
+from .workspaces import Workspace, wanted_workspaces
 
 __all__ = ["bind_steps", "can_bind"]
 
 
-def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arena: Arena) -> BoundSteps:
+def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingProvider], arenas: ProgramArenas) -> BoundSteps:
     """Bind every step whose kernel offers it, whose shapes are known and whose provider can preallocate.
 
     Args:
         specialisation: steps with recorded values.
         providers: provider name → what binding needs; providers without an allocator are left out.
-        arena: host memory shared by the session's programs.
+        arenas: memory shared by the session's programs.
+
+    Raises:
+        ProgramOutOfMemory: a device has not enough memory for the program's values.
     """
     bound = BoundSteps()
     layout = _chosen_layout(specialisation, providers)
     if not layout.candidates:
         return bound
-    assign_buffers(layout.outputs, layout.places, layout.held, specialisation, arena, bound)
-    layout.staging.stage(layout.feeds, bound)
+    _assign_memory(layout, wanted_workspaces(layout.candidates, specialisation, providers), specialisation, arenas, bound)
     for position, launched in enumerate(specialisation.steps):
         if position not in layout.candidates:
             _keep_view(position, launched, specialisation, providers, bound)
@@ -73,8 +80,9 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
             ValueSlot(is_fixed=True) if own == ABSENT else bound.slots[index]
             for index, own in zip(launched.outputs, launched.step.outputs, strict=True)
         ]
-        bound.calls[position] = _bind(launched.step, inputs, written)
+        bound.calls[position] = _bind(launched.step, inputs, written, bound.workspaces.get(position))
         bound.providers[position] = owner.execution_provider
+    bound.charges = value_charges(specialisation, providers, bound)
     return bound
 
 
@@ -84,8 +92,10 @@ class _Layout:
 
     candidates: dict[int, ProgramStep]
     outputs: list[BoundOutput]
-    places: dict[int, Place]
+    staying: set[int]
+    """Outputs that are in the same memory in each run."""
     held: dict[int, int]
+    """Value → last step that may touch it."""
     staging: FeedStaging
     feeds: dict[int, BindingProvider]
 
@@ -109,7 +119,7 @@ def _chosen_layout(specialisation: Specialisation, providers: Mapping[str, Bindi
     while True:
         candidates = {position: launched for position, launched in bindable.items() if position not in views}
         layout = _layout(candidates, specialisation, providers)
-        staying = {index for index, place in layout.places.items() if place is not Place.NEW} | layout.feeds.keys()
+        staying = layout.staying | layout.feeds.keys()
         for launched in views.values():
             if launched.inputs[0] in staying:
                 staying.update(launched.outputs)
@@ -129,14 +139,38 @@ def _layout(
     ]
     escaping = escaping_values(specialisation, {output.index for output in outputs}, providers)
     held = last_uses(specialisation, {output.index for output in outputs})
-    places = choose_places(outputs, specialisation, held, escaping)
+    staying = staying_outputs(outputs, specialisation, held, escaping)
     staging = FeedStaging(specialisation, providers, escaping)
-    return _Layout(candidates, outputs, places, held, staging, staging.choose(candidates))
+    return _Layout(candidates, outputs, staying, held, staging, staging.choose(candidates))
 
 
-def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot]) -> Callable[[], None]:
+def _assign_memory(
+    layout: _Layout, workspaces: Sequence[Workspace], specialisation: Specialisation, arenas: ProgramArenas, bound: BoundSteps
+) -> None:
+    """Say where everything is that bound steps read and write."""
+    fetched, held = set(specialisation.fetches), layout.held
+    staying = [output for output in layout.outputs if output.index in layout.staying]
+    allocate_in_runs([output for output in layout.outputs if output.index not in layout.staying], specialisation, bound)
+    on_host = [output for output in staying if output.is_on_host]
+    assign_buffers(on_host, [each for each in workspaces if each.is_on_host], held, arenas.host, bound)
+    bound.copied.update(fetched.intersection(output.index for output in on_host))
+    layout.staging.stage(layout.feeds, bound)
+    values = [
+        *(output.on_device(held[output.index]) for output in staying if not output.is_on_host),
+        *layout.staging.on_devices(layout.feeds, held),
+    ]
+    assign_device_buffers(values, [each for each in workspaces if not each.is_on_host], specialisation, arenas, bound)
+    for value in values:
+        if value.index in layout.feeds:
+            bound.device_feeds[value.index] = feed_copier(value.provider, bound.buffers[value.index])
+        elif value.index in fetched:
+            bound.device_fetches[value.index] = fetch_copier(value.provider, value.shape, value.element_type)
+
+
+def _bind(step: Step, inputs: list[ValueSlot], outputs: list[ValueSlot], workspace: Array | None) -> Callable[[], None]:
+    given = (workspace,) if hasattr(step.kernel, "workspace_bytes") else ()
     try:
-        call: Callable[[], None] = step.kernel.bind(inputs, outputs)
+        call: Callable[[], None] = step.kernel.bind(inputs, outputs, *given)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything
         raise_foreign(error, f"while {step.provider} bound {step.op_type} node '{step.node}'")
     return call
@@ -182,7 +216,7 @@ def _keep_device_view(
     if views is None:
         return
     for target, view in zip(launched.outputs, views, strict=True):
-        element_type, shape = described(provider.execution_provider, specialisation.values[target])
+        element_type, shape = described_value(provider.execution_provider, specialisation.values[target])
         fix_buffer(target, view, element_type, bound)
         if target in specialisation.fetches:
             bound.device_fetches[target] = fetch_copier(provider, shape, element_type)
@@ -244,7 +278,7 @@ def _stage_small_values(
             is_small = isinstance(value, np.ndarray) and value.nbytes <= SMALL_BYTES and not value.dtype.hasobject
             if own and is_known and is_small and all(reader.device.is_cpu for reader in own):
                 provider = min(own, key=lambda reader: reader.execution_provider.name)
-                buffer, element_type = allocated_for(value, provider), described(provider.execution_provider, value)[0]
+                buffer, element_type = allocated_for(value, provider), described_value(provider.execution_provider, value)[0]
                 bound.staging[index] = buffer
                 bound.slots[index] = ValueSlot(buffer, is_fixed=True, element_type=element_type)
 
@@ -264,4 +298,4 @@ def _input_slot(index: int, specialisation: Specialisation, owner: BindingProvid
 
 def _element_type(value: Any, owner: BindingProvider) -> TensorElementType:
     """Element type of a tensor that a step reads, on the host or on the device of its provider."""
-    return element_type_of(value) if isinstance(value, np.ndarray) else described(owner.execution_provider, value)[0]
+    return element_type_of(value) if isinstance(value, np.ndarray) else described_value(owner.execution_provider, value)[0]

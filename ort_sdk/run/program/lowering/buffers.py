@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, TensorElementType, may_overwrite
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena, BufferLifetime, DataTransferManager, lay_out
-from ort_sdk.memory.provider_memory import allocated, described
+from ort_sdk.memory import Arena, ArenaBlock, BufferLifetime, DataTransferManager, lay_out
+from ort_sdk.memory.provider_memory import allocated, bytes_of, described
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.slots import ValueSlot
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
+from ort_sdk.run.program.value_charge import ValueCharge
 from ort_sdk.run.types import BindingProvider
 
 from .liveness import COPIED_BYTES, DEVICE_COPIED_BYTES, wanted_outputs
 from .owners import memory_of
+from .workspaces import Workspace
 
 __all__ = [
     "COPIED_BYTES_IN_ALL",
@@ -27,15 +29,17 @@ __all__ = [
     "BoundOutput",
     "BoundSteps",
     "CopyBudget",
-    "Place",
+    "DeviceValue",
+    "allocate_in_runs",
+    "allocated_array",
     "allocated_for",
     "assign_buffers",
     "bound_outputs",
-    "choose_places",
     "feed_copier",
     "fetch_copier",
     "fix_buffer",
     "is_moving_value",
+    "staying_outputs",
 ]
 
 
@@ -73,6 +77,12 @@ class BoundSteps:
     """Value of a step that is not bound → the staging buffer it is copied to for steps that are."""
     memory: list[HostArray] = field(default_factory=list)
     """Memory on the host that each run writes to."""
+    blocks: list[ArenaBlock] = field(default_factory=list)
+    """Memory on devices that buffers are in."""
+    charges: Sequence[ValueCharge] = ()
+    """What each run takes of devices beside the blocks."""
+    workspaces: dict[int, Array] = field(default_factory=dict)
+    """Position of a step → memory that it needs while it runs."""
     views: set[int] = field(default_factory=set)
     """Positions of steps that are done for good: their outputs are views of buffers."""
 
@@ -101,21 +111,28 @@ class BoundOutput:
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
-        elements = 1
-        for dimension in self.shape:
-            elements *= dimension
-        return elements * self.element_type.numpy_dtype.itemsize
+        return bytes_of(self.shape, self.element_type)
+
+    def on_device(self, last: int) -> DeviceValue:
+        """The same as what a device holds, from the step that makes it to the last one that touches it."""
+        return DeviceValue(self.index, self.element_type, self.shape, self.provider, self.position, last)
 
 
-class Place(Enum):
-    """Where an output of a bound step is."""
+@dataclass(frozen=True, slots=True)
+class DeviceValue:
+    """A value that is in memory of a device in each run, and from which step to which it is there."""
 
-    ARENA = auto()
-    """In the program's memory on the host, by its lifetime."""
-    OWN = auto()
-    """In memory of its own, for the life of the program."""
-    NEW = auto()
-    """In memory that is new in each run, for the user."""
+    index: int
+    element_type: TensorElementType
+    shape: tuple[int, ...]
+    provider: BindingProvider
+    first: int
+    last: int
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that it may take."""
+        return bytes_of(self.shape, self.element_type)
 
 
 def bound_outputs(
@@ -128,7 +145,7 @@ def bound_outputs(
         return found
     for index in wanted_outputs(launched):
         value = specialisation.values[index]
-        element_type, shape = described(provider.execution_provider, value)
+        element_type, shape = described_value(provider.execution_provider, value)
         order = _memory_order(value) if getattr(launched.step.kernel, "binds_any_layout", False) else None
         overwritten = tuple(launched.inputs[own] for own, target in in_place if launched.outputs[target : target + 1] == (index,))
         is_moving = takes_any_memory(launched) and (not provider.device.is_cpu or is_moving_value(index, value, specialisation))
@@ -144,10 +161,10 @@ def _memory_order(value: Any) -> tuple[int, ...] | None:
     return order if value.transpose(order).flags.c_contiguous else None
 
 
-def choose_places(
+def staying_outputs(
     outputs: Iterable[BoundOutput], specialisation: Specialisation, held: Mapping[int, int], escaping: set[int]
-) -> dict[int, Place]:
-    """Where each output is.
+) -> set[int]:
+    """The outputs that are in the same memory in each run; the others are new for the user.
 
     Args:
         outputs: of all bound steps.
@@ -156,65 +173,58 @@ def choose_places(
         escaping: outputs that the user may get as they are.
     """
     copies, device_copies = CopyBudget(), CopyBudget(DEVICE_COPIED_BYTES, DEVICE_COPIED_BYTES_IN_ALL)
-    found = {}
+    found = set()
     for output in outputs:
-        place = Place.ARENA if output.is_on_host else Place.OWN
         if held[output.index] >= len(specialisation.steps):
             may_copy = output.is_on_host or (not output.provider.device.is_cpu and output.provider.copies_user_values)
             budget = copies if output.is_on_host else device_copies
             if output.index in escaping or output.is_moving or not may_copy or not budget.take(output.nbytes):
-                place = Place.NEW
-        found[output.index] = place
+                continue
+        found.add(output.index)
     return found
 
 
-def assign_buffers(
-    outputs: list[BoundOutput],
-    places: Mapping[int, Place],
-    held: Mapping[int, int],
-    specialisation: Specialisation,
-    arena: Arena,
-    bound: BoundSteps,
-) -> None:
-    """Give each output a buffer: in the arena by its lifetime, of a device's allocator, or new in each run for the user.
+def allocate_in_runs(outputs: Iterable[BoundOutput], specialisation: Specialisation, bound: BoundSteps) -> None:
+    """Let outputs be in memory that is new in each run.
 
     Args:
-        outputs: of all bound steps.
-        places: output → where it is.
-        held: value → last step that may touch it.
+        outputs: those that do not stay.
         specialisation: the program's steps.
+        bound: gets what allocates.
+    """
+    for output in outputs:
+        bound.fresh[output.index] = _new_array(output, specialisation, bound)
+        bound.slots[output.index] = ValueSlot(shape=output.shape, element_type=output.element_type)
+
+
+def assign_buffers(
+    outputs: Sequence[BoundOutput], workspaces: Sequence[Workspace], held: Mapping[int, int], arena: Arena, bound: BoundSteps
+) -> None:
+    """Give outputs of the host, and workspaces, parts of an arena by their lifetimes.
+
+    Args:
+        outputs: those that stay.
+        workspaces: of steps on the host.
+        held: value → last step that may touch it.
         arena: host memory shared by the session's programs.
         bound: gets the buffers.
     """
-    on_host: list[BoundOutput] = []
-    for output in outputs:
-        place = places[output.index]
-        if place is Place.NEW:
-            bound.fresh[output.index] = _new_array(output, specialisation, bound)
-            bound.slots[output.index] = ValueSlot(shape=output.shape, element_type=output.element_type)
-            continue
-        if place is Place.ARENA:
-            on_host.append(output)
-            if output.index in specialisation.fetches:
-                bound.copied.add(output.index)
-        else:
-            array = _allocated(output.provider, output.shape, output.element_type)
-            fix_buffer(output.index, array, output.element_type, bound)
-            if output.index in specialisation.fetches:
-                bound.device_fetches[output.index] = fetch_copier(output.provider, output.shape, output.element_type)
-    lifetimes = [BufferLifetime(output.nbytes, output.position, held[output.index]) for output in on_host]
+    lifetimes = [BufferLifetime(output.nbytes, output.position, held[output.index]) for output in outputs]
+    lifetimes += [BufferLifetime(each.nbytes, each.position, each.position) for each in workspaces]
     offsets, total = lay_out(lifetimes)
     buffer = arena.reserve(total)
     bound.memory.append(buffer)
-    for output, offset in zip(on_host, offsets, strict=True):
+    for output, offset in zip(outputs, offsets, strict=False):
         fix_buffer(output.index, _arena_view(buffer, offset, output), output.element_type, bound)
+    for each, offset in zip(workspaces, offsets[len(outputs) :], strict=True):
+        bound.workspaces[each.position] = Arena.view(buffer, offset, (each.nbytes,), TensorElementType.UINT8)
 
 
 def fetch_copier(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Callable[[Array], Array]:
     """What makes the copy of a buffer on a device that the user gets."""
 
     def copied(array: Array) -> Array:
-        made = _allocated(provider, shape, element_type)
+        made = allocated_array(provider, shape, element_type)
         _transfers_of(provider).copy_into(array, provider.device, made, provider.device)
         return made
 
@@ -239,16 +249,17 @@ def _transfers_of(provider: BindingProvider) -> DataTransferManager:
 def allocated_for(value: HostArray, provider: BindingProvider) -> Array:
     """A provider's buffer for a value."""
     element_type, shape = described(provider.execution_provider, value)
-    return _allocated(provider, shape, element_type)
+    return allocated_array(provider, shape, element_type)
 
 
-def _allocated(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+def allocated_array(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Array:
+    """A provider's array, alone in its memory."""
     return allocated(provider.allocator, provider.execution_provider.name, shape, element_type)
 
 
 def is_moving_value(index: int, value: Any, specialisation: Specialisation) -> bool:
-    """Whether a value is not copied: it is large, and all kernels that touch it take other memory in each run."""
-    if not isinstance(value, np.ndarray) or value.nbytes <= SMALL_BYTES:
+    """Whether a value is not copied: all kernels that touch it take other memory in each run, and on the host it is large."""
+    if isinstance(value, np.ndarray) and value.nbytes <= SMALL_BYTES:
         return False
     return all(takes_any_memory(step) for step in specialisation.steps if index in step.inputs or index in step.outputs)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import Array
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.memory.provider_memory import described
+from ort_sdk.memory.provider_memory import bytes_of
 from ort_sdk.plan import ABSENT
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
@@ -48,7 +48,7 @@ def made_views(
         source: what the step's first input is in.
     """
     execution_provider = provider.execution_provider
-    shapes = [described(execution_provider, specialisation.values[index])[1] for index in launched.outputs]
+    shapes = [described_value(execution_provider, specialisation.values[index])[1] for index in launched.outputs]
     views, start = [], 0
     try:
         for shape in shapes:
@@ -64,5 +64,5 @@ def made_views(
 
 def described_bytes(provider: BindingProvider, value: Any) -> int:
     """Bytes of an array of a provider."""
-    element_type, shape = described(provider.execution_provider, value)
-    return math.prod(shape) * element_type.numpy_dtype.itemsize
+    element_type, shape = described_value(provider.execution_provider, value)
+    return bytes_of(shape, element_type)

@@ -10,9 +10,9 @@ from typing import Any
 from ort_sdk.api import EPFail, ExecutionProvider, FusedSteps, FusibleProgram, FusibleStep, OrtDevice, ProgramValue, StepFusion
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.api.foreign_errors import raise_foreign
-from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import ABSENT, Step
 from ort_sdk.run.executor import require_outputs, store_outputs
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
@@ -106,7 +106,7 @@ def _shown_program(
     shapes_vary: bool,
 ) -> FusibleProgram:
     shown = {index for step in steps.values() for index in (*step.inputs, *step.outputs)} - {ABSENT}
-    describe = functools.partial(described, provider.execution_provider)
+    describe = functools.partial(described_value, provider.execution_provider)
     values = {
         index: ProgramValue(*describe(specialisation.values[index]), specialisation.constants.get(index))
         for index in shown

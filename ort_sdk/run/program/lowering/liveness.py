@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.plan import ABSENT
+from ort_sdk.run.program.device_outline import DeviceOutline
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
@@ -95,7 +96,7 @@ def last_uses(specialisation: Specialisation, indices: set[int]) -> dict[int, in
 
     A kernel that is not bound may hand on views of inputs, so its outputs' lives extend theirs. A value that may reach the user
     that way, or leaves the program without a copy, is held past the last step. What is copied from the host to a device may be
-    read until the run ends: a bound copy holds it to the last step, any other past it.
+    read until the work of the run is done: a bound copy holds it to the last step, any other past it.
     """
     end = len(specialisation.steps)
     held: dict[int, int] = dict.fromkeys((*specialisation.fetches, *_values_at_guards(specialisation)), end)
@@ -147,24 +148,35 @@ def escaping_values(specialisation: Specialisation, indices: set[int], providers
 def _may_share(launched: ProgramStep, specialisation: Specialisation) -> list[tuple[int, int]]:
     """Values that a step reads and makes, and that may share memory: as its kernel declares, or as it was seen to.
 
-    What cannot be looked at, as arrays of devices, is taken to.
+    Of arrays on devices their provider was asked when they were made, if it can say; else what the kernel declares is believed.
+    What was not looked at is taken to share.
     """
-    declared, values = launched.step.aliases, specialisation.values
     if is_copy(launched):
         return []
-    if declared is not None and hands_on(launched) and not isinstance(values[launched.inputs[0]], np.ndarray):
-        # The host may make views, whatever the kernel does.
-        declared = (*declared, *((0, own) for own in range(len(launched.outputs))))
+    pairs = itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
     return [
         (source, target)
-        for (number, source), (own, target) in itertools.product(enumerate(launched.inputs), enumerate(launched.outputs))
-        if declared is None or (number, own) in declared or _are_seen_to_share(values[source], values[target])
+        for (number, source), (own, target) in pairs
+        if _may_pair_share(launched, (number, own), source, specialisation.values[source], specialisation.values[target])
     ]
+
+
+def _may_pair_share(launched: ProgramStep, pair: tuple[int, int], index: int, source: Any, target: Any) -> bool:
+    """The same of one input, which is the value ``index``, and one output."""
+    if pair[0] == 0 and hands_on(launched) and not isinstance(source, np.ndarray):
+        return True  # the host may make views, whatever the kernel does
+    # A fused kernel did not run when the values of its members were made.
+    if isinstance(target, DeviceOutline) and not launched.members:
+        return index in target.shares
+    declared = launched.step.aliases
+    return declared is None or pair in declared or _are_seen_to_share(source, target)
 
 
 def _are_seen_to_share(source: Any, target: Any) -> bool:
     if isinstance(source, np.ndarray) and isinstance(target, np.ndarray):
         return np.may_share_memory(source, target)
+    if isinstance(source, DeviceOutline) and isinstance(target, np.ndarray):
+        return False
     return source is not None and target is not None
 
 

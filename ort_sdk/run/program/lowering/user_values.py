@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 
-from ort_sdk.memory.provider_memory import described
 from ort_sdk.plan import Feed
+from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
@@ -15,8 +15,8 @@ from .buffers import (
     DEVICE_COPIED_BYTES_IN_ALL,
     BoundSteps,
     CopyBudget,
+    DeviceValue,
     allocated_for,
-    feed_copier,
     fix_buffer,
     is_moving_value,
 )
@@ -63,16 +63,26 @@ class FeedStaging:
         return found
 
     def stage(self, chosen: Mapping[int, BindingProvider], bound: BoundSteps) -> None:
-        """Make the buffers."""
+        """Make the buffers of those on the host."""
         for index, provider in chosen.items():
-            value = self._specialisation.values[index]
-            buffer = allocated_for(value, provider)
-            fix_buffer(index, buffer, described(provider.execution_provider, value)[0], bound)
             if provider.device.is_cpu:
+                value = self._specialisation.values[index]
+                buffer = allocated_for(value, provider)
+                fix_buffer(index, buffer, described_value(provider.execution_provider, value)[0], bound)
                 bound.feeds.add(index)
                 bound.memory.append(buffer)
-            else:
-                bound.device_feeds[index] = feed_copier(provider, buffer)
+
+    def on_devices(self, chosen: Mapping[int, BindingProvider], held: Mapping[int, int]) -> Iterator[DeviceValue]:
+        """Those on devices, which are there from the start.
+
+        Args:
+            chosen: feeds that get buffers.
+            held: value → last step that may touch it.
+        """
+        for index, provider in chosen.items():
+            if not provider.device.is_cpu:
+                described = described_value(provider.execution_provider, self._specialisation.values[index])
+                yield DeviceValue(index, *described, provider, first=0, last=held[index])
 
     def _may_stage(self, feed: Feed, escaping: Container[int]) -> bool:
         specialisation, index = self._specialisation, feed.index

@@ -15,6 +15,7 @@ from ort_sdk.run.executor import raise_step_error, require_outputs, store_output
 from ort_sdk.run.program.specialisation import ProgramStep
 
 from .abstract_values import ALL_KNOWN, abstract_eval_kernel
+from .device_outlines import DeviceOutlines
 from .lifetimes import Lifetimes
 from .outlines import Outlines
 
@@ -51,6 +52,7 @@ class Trace:
     """Steps that were unrolled and inlined from control flow."""
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     outlines: Outlines = field(default_factory=Outlines)
+    device_outlines: DeviceOutlines = field(default_factory=DeviceOutlines)
     folded_bytes: int = 0
     """Bytes of known values that no later step reads, and that are kept since the program's steps may."""
 
@@ -99,6 +101,7 @@ class Trace:
             self.known[index] = abstract
             self.made_by[index] = len(self.steps)
             self.outlines.draw(index, self.values[index], [(read, self.values[read]) for read in resolved])
+        self.device_outlines.draw(step, resolved, outputs, self.values)
         for index in absent:
             self.values[index] = None
             self.known[index] = ALL_KNOWN
@@ -137,5 +140,6 @@ class Trace:
                 del table[index]
         self.lifetimes.forget_from(values)
         self.outlines.forget_from(values)
+        self.device_outlines.forget_from(values)
         self.original = {index for index in self.original if index < values}
         self.entered = {plan: offset for plan, offset in self.entered.items() if offset < values}

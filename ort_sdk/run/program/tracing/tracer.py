@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ort_sdk.api import Array
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractValue
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
@@ -18,7 +20,9 @@ from ort_sdk.run.executor import BodyRunner, RunControl, RunScope, halt, raise_s
 from ort_sdk.run.program.dynamic_shapes import DynamicSignature
 from ort_sdk.run.program.guards import Exited, Guard, guard_step
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
+from ort_sdk.run.types import BindingProvider
 
+from .device_outlines import DeviceOutlines
 from .inlining import Inliner
 from .partial_evaluation import FOLD_LIMIT_BYTES, folded, has_tensors, is_tensor, nbytes_of, partially_evaluated
 from .trace import Trace
@@ -144,7 +148,7 @@ class Tracer(Trace):
         if known.value_known and nbytes <= FOLD_LIMIT_BYTES and self.folded_bytes + nbytes <= MAX_FOLDED_BYTES:
             self.folded_bytes += nbytes
             return
-        outline = self.outlines.of(index)
+        outline = self.outlines.of(index) if isinstance(value, np.ndarray) else self.device_outlines.of(index)
         if outline is not None or has_tensors(value):
             self._replace(index, [] if outline is None else outline)
 
@@ -186,6 +190,7 @@ def trace(
     feeds: Sequence[Array],
     control: RunControl,
     *,
+    providers: Mapping[str, BindingProvider],
     ends: Container[int] = (),
     dynamic: DynamicSignature | None = None,
 ) -> tuple[list[Array] | Exited, Specialisation]:
@@ -195,13 +200,14 @@ def trace(
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
+        providers: provider name → what binding needs.
         ends: counts of steps after which a guard ends the program, if there is one.
         dynamic: which feeds have dynamic shapes, if any do.
 
     Returns:
         The run's fetches, or the side exit it took; and the specialisation.
     """
-    tracer = _tracer(plan, feeds, control, may_expand=True)
+    tracer = _tracer(plan, feeds, control, providers, may_expand=True)
     dynamic_feeds = frozenset[int]() if dynamic is None else dynamic.feeds_of(plan)
     for index in dynamic_feeds:
         tracer.known[index] = UNKNOWN
@@ -212,13 +218,18 @@ def trace(
         results, specialisation = _finished(plan, tracer)
     else:
         results = Exited(end, [tracer.values[index] for index in end.live])
-        specialisation = partially_evaluated(plan, tracer, ())
+        specialisation = _specialised(plan, tracer, ())
     specialisation.dynamic_feeds = dynamic_feeds
     return results, specialisation
 
 
 def trace_without_guards(
-    plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_expand: bool
+    plan: ExecutionPlan,
+    feeds: Sequence[Array],
+    control: RunControl,
+    *,
+    providers: Mapping[str, BindingProvider],
+    may_expand: bool,
 ) -> tuple[list[Array], Specialisation]:
     """The same for the signature alone: a shape that does not follow from it stays unknown.
 
@@ -226,17 +237,25 @@ def trace_without_guards(
         plan: plan of a main graph.
         feeds: as for ``execute``.
         control: what may interrupt the run.
+        providers: provider name → what binding needs.
         may_expand: let kernels replace their step by others.
     """
-    tracer = _tracer(plan, feeds, control, may_expand=may_expand)
+    tracer = _tracer(plan, feeds, control, providers, may_expand=may_expand)
     with RunScope(control):
         tracer.run(plan, 0)
     return _finished(plan, tracer)
 
 
-def _tracer(plan: ExecutionPlan, feeds: Sequence[Array], control: RunControl, *, may_expand: bool) -> Tracer:
+def _tracer(
+    plan: ExecutionPlan,
+    feeds: Sequence[Array],
+    control: RunControl,
+    providers: Mapping[str, BindingProvider],
+    *,
+    may_expand: bool,
+) -> Tracer:
     """A tracer that has the plan's constants, which are known, and its feeds, whose shapes are in the signature."""
-    tracer = Tracer(terminate=control.terminate, may_expand=may_expand)
+    tracer = Tracer(terminate=control.terminate, may_expand=may_expand, device_outlines=DeviceOutlines(providers))
     tracer.enter(plan)
     for feed, value in zip(plan.feeds, feeds, strict=True):
         if value is not None:
@@ -250,4 +269,14 @@ def _finished(plan: ExecutionPlan, tracer: Tracer) -> tuple[list[Array], Special
     """The fetches of a trace that ran to the end, and what partial evaluation leaves of it."""
     fetches = tuple(tracer.aliases.get(fetch.index, fetch.index) for fetch in plan.fetches)
     tracer.need_lists(fetches)
-    return [tracer.values[fetch.index] for fetch in plan.fetches], partially_evaluated(plan, tracer, fetches)
+    return [tracer.values[fetch.index] for fetch in plan.fetches], _specialised(plan, tracer, fetches)
+
+
+def _specialised(plan: ExecutionPlan, tracer: Tracer, fetches: tuple[int, ...]) -> Specialisation:
+    """What partial evaluation leaves of a trace, without arrays of devices but constants and feeds."""
+    specialisation = partially_evaluated(plan, tracer, fetches)
+    for index, outline in tracer.device_outlines.items():
+        if index not in specialisation.constants:
+            for name in tracer.lifetimes.names(index):
+                specialisation.values[name] = outline
+    return specialisation
