@@ -11,6 +11,7 @@ from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
 from .fusion import fuse_neighbours
 from .launcher import BoundLaunches, Launcher, MovingMemory
 from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
+from .provider import DeviceAllocator, DeviceDataTransfer, DeviceExecutionProvider
 from .registry import device_registry
 
 __all__ = [
@@ -22,9 +23,12 @@ __all__ = [
     "Argument",
     "BoundLaunches",
     "CapturedCall",
+    "DeviceAllocator",
     "DeviceArray",
     "DeviceClass",
     "DeviceContext",
+    "DeviceDataTransfer",
+    "DeviceExecutionProvider",
     "Dialect",
     "KernelSource",
     "Launch",

@@ -33,6 +33,11 @@ class Memory:
         self.derived: dict[Any, Memory] = {}
         """What kernels have made of constant contents, by what they made."""
 
+    @property
+    def place(self) -> tuple[Memory, int]:
+        """The whole piece that it is a part of, and where it begins there, in bytes."""
+        return self, 0
+
     def note_reader(self, expression: Any) -> None:
         """Remember an expression that reads it, so that it is computed before the memory is written again."""
         if len(self.readers) >= 16:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -81,8 +80,11 @@ class DeviceExecutionProvider(ExecutionProvider):
         part = launcher.part(source.held, start * row_bytes, (stop - start) * row_bytes)
         return array.made(Strided(part, (stop - start, *array.shape[1:]), array.element_type))
 
-    def shares_memory(self, first: DeviceArray, second: DeviceArray) -> bool:
-        return first is second or first.strided().held is second.strided().held
+    def shares_memory(self, first: DeviceArray, second: DeviceArray, *, entirely: bool = False) -> bool:
+        (whole, begin), (other, start) = first.dense().held.place, second.dense().held.place
+        if whole is not other:
+            return False
+        return begin == start if entirely else begin < start + second.nbytes and start < begin + first.nbytes
 
 
 class DeviceAllocator:

@@ -78,6 +78,10 @@ class _Part(Memory):
         super().__init__(nbytes, handle)
         self.whole, self.offset = whole, offset
 
+    @property
+    def place(self) -> tuple[Memory, int]:
+        return self.whole, self.offset
+
 
 class MemoryPool:
     """Memory of one device. Thread-safe.

@@ -1,24 +1,38 @@
-"""Calls of kernels whose arguments are set beforehand."""
+"""Calls whose arguments are set beforehand: of kernels, and of copies between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
+from ort_sdk.api import Slot
 from ort_sdk.api.stopping import check_stopped
-from ort_sdk.device import Memory
+from ort_sdk.device import CapturedCall, Memory
 
-from .device_queue import DeviceQueue
+from .device_queue import DeviceQueue, as_bytes
 
-__all__ = ["OpenClCall", "joined"]
+__all__ = ["OpenClCall", "OpenClCopy", "OpenClSequence", "joined"]
 
 FLUSHED_ROWS = 32
 """Kernels after which the device begins, if it has not: it works while the next ones are queued."""
 
 Row = tuple[Any, tuple[int, ...], tuple[int, ...]]
 """Kernel object, global size, local size."""
+
+
+@contextlib.contextmanager
+def _queueing(queue: DeviceQueue, attempt: str) -> Iterator[None]:
+    """Context in which commands are queued that no other thread's may come between."""
+    queue.check()
+    with queue.lock:
+        try:
+            yield
+        except cl.Error as error:
+            raise queue.failed(error, attempt) from error
 
 
 class OpenClCall:
@@ -44,35 +58,118 @@ class OpenClCall:
         self._chunks = [rows[start : start + FLUSHED_ROWS] for start in range(0, len(rows), FLUSHED_ROWS)]
 
     def __call__(self) -> None:
+        with _queueing(self.queue, f"queueing {len(self.rows)} kernels"):
+            self.enqueue()
+
+    def enqueue(self) -> Any:
+        """Queue the kernels, under the queue's lock; nothing is to be waited for."""
         queue, enqueue, event = self.queue, cl.enqueue_nd_range_kernel, None
         driver_queue = queue.queue
-        queue.check()
-        with queue.lock:
-            try:
-                for kernel, position, current in self.changes:
-                    kernel.set_arg(position, current().handle)
-                if self.reports:
-                    status = queue.status_word()
-                    for kernel, position in self.reports:
-                        kernel.set_arg(position, status)
-                for chunk in self._chunks:
-                    check_stopped()
-                    for kernel, size, lanes in chunk:
-                        event = enqueue(driver_queue, kernel, size, lanes)
-                    driver_queue.flush()
-            except cl.Error as error:
-                raise queue.failed(error, f"queueing {len(self.rows)} kernels") from error
-            finally:
-                if event is not None:
-                    queue.note(event)
+        try:
+            for kernel, position, current in self.changes:
+                kernel.set_arg(position, current().handle)
+            if self.reports:
+                status = queue.status_word()
+                for kernel, position in self.reports:
+                    kernel.set_arg(position, status)
+            for chunk in self._chunks:
+                check_stopped()
+                for kernel, size, lanes in chunk:
+                    event = enqueue(driver_queue, kernel, size, lanes)
+                driver_queue.flush()
+        finally:
+            if event is not None:
+                queue.note(event)
 
 
-def joined(calls: Sequence[OpenClCall]) -> OpenClCall:
-    """Several calls as one."""
-    return OpenClCall(
-        calls[0].queue,
-        [row for call in calls for row in call.rows],
-        [change for call in calls for change in call.changes],
-        [report for call in calls for report in call.reports],
-        [kept for call in calls for kept in call.kept],
-    )
+class OpenClCopy:
+    """A copy between the host and the device. What is on the host stays as it is until the run's work is done.
+
+    Args:
+        queue: of the device.
+        source: read by the call.
+        target: written by the call.
+        is_download: whether the target is the host's.
+    """
+
+    def __init__(self, queue: DeviceQueue, source: Slot, target: Slot, *, is_download: bool) -> None:
+        self.queue, self._source, self._target, self._is_download = queue, source, target, is_download
+
+    def __call__(self) -> None:
+        with _queueing(self.queue, "queueing a copy"):
+            event = self.enqueue()
+        if event is not None:
+            event.wait()
+
+    def enqueue(self) -> Any:
+        """Queue the copy, under the queue's lock; the event to be waited for before the host reads."""
+        source, target = self._source.array, self._target.array
+        if not target.nbytes:
+            return None
+        driver_queue = self.queue.queue
+        if self._is_download:
+            event = cl.enqueue_copy(driver_queue, as_bytes(target), source.dense().held.handle, is_blocking=False)
+            self.queue.note(event)
+            return event
+        contents = np.ascontiguousarray(source)
+        # a copy made here ends with this call
+        is_own = contents is not source
+        self.queue.note(cl.enqueue_copy(driver_queue, target.dense().held.handle, as_bytes(contents), is_blocking=is_own))
+        return None
+
+
+class OpenClSequence:
+    """Calls one after the other, with one wait at the end for what the host reads.
+
+    Args:
+        queue: of the device.
+        parts: in order.
+    """
+
+    def __init__(self, queue: DeviceQueue, parts: Sequence[OpenClCall | OpenClCopy]) -> None:
+        self.queue, self.parts = queue, parts
+
+    def __call__(self) -> None:
+        last = None
+        with _queueing(self.queue, f"queueing {len(self.parts)} calls"):
+            for part in self.parts:
+                last = part.enqueue() or last
+        if last is not None:
+            last.wait()
+
+
+def joined(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:
+    """Calls of this provider that follow each other as one; others, which compute on the host, stay as they are."""
+    found: list[tuple[int, Callable[[], Any]]] = []
+    group: list[OpenClCall | OpenClCopy] = []
+    for position, call in enumerate([*calls, None]):
+        own = call.launches if isinstance(call, CapturedCall) else call
+        if isinstance(own, OpenClCall | OpenClCopy):
+            group.append(own)
+            continue
+        if len(group) > 1:
+            found.append((len(group), OpenClSequence(group[0].queue, _merged(group))))
+        elif group:
+            found.append((1, calls[position - 1]))
+        group = []
+        if call is not None:
+            found.append((1, call))
+    return found
+
+
+def _merged(parts: Sequence[OpenClCall | OpenClCopy]) -> list[OpenClCall | OpenClCopy]:
+    """Kernels of neighbours in one call, which takes less time than several."""
+    merged: list[OpenClCall | OpenClCopy] = []
+    for part in parts:
+        before = merged[-1] if merged else None
+        if isinstance(part, OpenClCall) and isinstance(before, OpenClCall):
+            merged[-1] = OpenClCall(
+                part.queue,
+                [*before.rows, *part.rows],
+                [*before.changes, *part.changes],
+                [*before.reports, *part.reports],
+                [*before.kept, *part.kept],
+            )
+        else:
+            merged.append(part)
+    return merged

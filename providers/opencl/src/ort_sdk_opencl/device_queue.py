@@ -87,10 +87,10 @@ class DeviceQueue:
         with self.errors(f"copying {array.nbytes} bytes to the device"):
             cl.enqueue_copy(self.queue, handle, as_bytes(array), dst_offset=offset_bytes, is_blocking=True)
 
-    def download(self, handle: Any, array: HostArray) -> None:
-        """Copy a buffer to a contiguous host array, and wait for it."""
+    def download(self, handle: Any, array: HostArray, *, waits: bool = True) -> None:
+        """Copy a buffer to a contiguous host array, and wait for it, or leave that to a later command that is waited for."""
         with self.errors(f"copying {array.nbytes} bytes from the device"):
-            cl.enqueue_copy(self.queue, as_bytes(array), handle, is_blocking=True)
+            cl.enqueue_copy(self.queue, as_bytes(array), handle, is_blocking=waits)
 
     def finish(self) -> None:
         """Wait for what this thread has queued.

@@ -13,7 +13,6 @@ from ort_sdk.api import Array, ExternalDataInfo, Fail, HostArray, OrtDevice, Ort
 from ort_sdk.device import DeviceArray, DeviceContext, Memory
 from ort_sdk.device.expressions.nodes import Strided
 
-from .data_transfer import buffer_of
 from .device import launcher_of
 
 __all__ = ["LEAST_SHARED_BYTES", "OpenClExternalDataLoader"]
@@ -67,7 +66,7 @@ class OpenClExternalDataLoader:
                 if shared is not None:
                     tensor.node = Strided(shared, tensor.shape, tensor.element_type)
                 elif info.length:
-                    self._queue.note(_copied(self._queue.queue, _content(info), buffer_of(tensor)))
+                    self._queue.note(_copied(self._queue.queue, _content(info), tensor.dense().held.handle))
         self._queue.finish()
 
     def _shared(self, info: ExternalDataInfo) -> Memory | None:

@@ -54,9 +54,9 @@ class OpenClProvider(ProviderHooks):
 
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator:
-        from .allocator import OpenClAllocator
+        from ort_sdk.device import DeviceAllocator
 
-        return OpenClAllocator(_own(execution_provider).context, memory_info)
+        return DeviceAllocator(_own(execution_provider).context, memory_info)
 
     @hookimpl
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> DataTransfer:
