@@ -165,6 +165,10 @@ class DeviceDataTransfer:
 
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
         """See the contract's ``SupportsBindCopy``."""
-        if isinstance(target.array, np.ndarray):
-            return lambda: self.copy_into(source.array, self._device, target.array, CPU_DEVICE)
-        return lambda: self.copy_into(source.array, CPU_DEVICE, target.array, self._device)
+
+        def copy() -> None:
+            # a slot that moves may have been empty when the copy was bound
+            devices = (self._device, CPU_DEVICE) if isinstance(target.array, np.ndarray) else (CPU_DEVICE, self._device)
+            self.copy_into(source.array, devices[0], target.array, devices[1])
+
+        return copy

@@ -89,11 +89,10 @@ class OpenClCopy:
         queue: of the device.
         source: read by the call.
         target: written by the call.
-        is_download: whether the target is the host's.
     """
 
-    def __init__(self, queue: DeviceQueue, source: Slot, target: Slot, *, is_download: bool) -> None:
-        self.queue, self._source, self._target, self._is_download = queue, source, target, is_download
+    def __init__(self, queue: DeviceQueue, source: Slot, target: Slot) -> None:
+        self.queue, self._source, self._target = queue, source, target
 
     def __call__(self) -> None:
         with _queueing(self.queue, "queueing a copy"):
@@ -107,7 +106,8 @@ class OpenClCopy:
         if not target.nbytes:
             return None
         driver_queue = self.queue.queue
-        if self._is_download:
+        # a slot that moves may have been empty when the copy was bound
+        if isinstance(target, np.ndarray):
             event = cl.enqueue_copy(driver_queue, as_bytes(target), source.dense().held.handle, is_blocking=False)
             self.queue.note(event)
             return event

@@ -28,7 +28,7 @@ class OpenClDataTransfer(DeviceDataTransfer):
         self._queue = launcher_of(context).queue
 
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
-        return OpenClCopy(self._queue, source, target, is_download=isinstance(target.array, np.ndarray))
+        return OpenClCopy(self._queue, source, target)
 
     def copy_all(
         self, arrays: Sequence[DeviceArray], source: OrtDevice, destinations: Sequence[HostArray | None]
