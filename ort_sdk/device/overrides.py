@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ort_sdk.api import Compute, KernelInfo
+from ort_sdk.api import Compute, KernelInfo, KernelPredicate
 from ort_sdk.opset.definition import input_rule
 
 from .attention.group_query import IN_PLACE, group_query_attention
@@ -13,7 +13,7 @@ from .namespace.device_namespace import DeviceNamespace
 from .products.overrides import PRODUCT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
-__all__ = ["OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
+__all__ = ["DECLINED", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
 
 Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
 """Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
@@ -37,6 +37,15 @@ TAKEN_ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {_GROUP_QUERY: froze
 
 OVERWRITING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {_GROUP_QUERY: IN_PLACE}
 """(domain, op_type) → pairs of an input and an output that may be in its memory: see ``OpKernel.in_place``."""
+
+
+def _inverse_transform(info: KernelInfo) -> str | None:
+    # ONNX's expected values have the rounding of NumPy's transforms in complex64, of some 1e-6; forward ones do not.
+    return "inverse transforms are left to the host" if info.attribute("inverse", 0) else None
+
+
+DECLINED: Mapping[tuple[str, str], KernelPredicate] = {("", "DFT"): _inverse_transform}
+"""(domain, op_type) → predicate of nodes that devices leave to other providers, for operators that have none of their own."""
 
 
 def overridden(info: KernelInfo, namespace: DeviceNamespace, shared: Compute) -> Compute:

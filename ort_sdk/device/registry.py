@@ -12,7 +12,7 @@ from ort_sdk.opset import add_opset
 from .context import DeviceContext
 from .kernel import DeviceKernel
 from .namespace.device_namespace import DeviceNamespace
-from .overrides import OVERWRITING, TAKEN_ON_DEVICE, overridden
+from .overrides import DECLINED, OVERWRITING, TAKEN_ON_DEVICE, overridden
 
 __all__ = ["device_registry"]
 
@@ -61,10 +61,13 @@ class _Wrapping:
 
 
 def _on_device(row: KernelCreateInfo) -> KernelCreateInfo:
-    """A kernel's definition, with the inputs on the device that the device's own function takes there."""
+    """A kernel's definition, with the inputs on the device that the device's own function takes there, and what it declines."""
     definition = row.kernel_def
-    taken = TAKEN_ON_DEVICE.get((definition.domain, definition.op_type))
-    if not taken:
-        return row
-    on_host = {position: kind for position, kind in definition.input_memory_types.items() if position not in taken}
-    return KernelCreateInfo(dataclasses.replace(definition, input_memory_types=on_host), row.create)
+    operator = (definition.domain, definition.op_type)
+    taken, declined = TAKEN_ON_DEVICE.get(operator), DECLINED.get(operator)
+    if taken:
+        on_host = {position: kind for position, kind in definition.input_memory_types.items() if position not in taken}
+        definition = dataclasses.replace(definition, input_memory_types=on_host)
+    if declined is not None:
+        definition = dataclasses.replace(definition, when=declined)
+    return KernelCreateInfo(definition, row.create)
