@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 from onnx import TensorProto, helper
 
-from ort_sdk import GraphOptimizationLevel, SessionOptions
+from ort_sdk import GraphOptimizationLevel, OrtValue, SessionOptions
 from ort_sdk.plugins import plugin_manager
 from ort_sdk.session.inference_session import InferenceSession
 
@@ -36,6 +36,15 @@ def registered(provider, name):
         yield provider
     finally:
         plugin_manager().unregister(name)
+
+
+def run_on_device(session, x, device="null"):
+    """Run a model of one input and one output on a value of the device; the result stays there, and is dropped."""
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", OrtValue.ortvalue_from_numpy(x, device, 0))
+    binding.bind_output("y", device)
+    session.run_with_iobinding(binding)
+    return tuple(binding.get_outputs()[0].shape())
 
 
 def session_on(model, provider, options=None, **config):

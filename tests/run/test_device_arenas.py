@@ -13,7 +13,7 @@ from ort_sdk.testing.memory_meter import MemoryMeter
 from ort_sdk.testing.null_provider import NULL_PROVIDER, NullProvider
 from ort_sdk.testing.strict.allocator import StrictAllocator
 from ort_sdk.testing.strict.provider import STRICT_PROVIDER, StrictProvider
-from tests.run.device_chains import chain_model, model_of, registered, session_on
+from tests.run.device_chains import chain_model, model_of, registered, run_on_device, session_on
 
 WIDTH = 1024
 BYTES = 4 * WIDTH
@@ -31,9 +31,9 @@ def null(meter):
         yield provider
 
 
-@pytest.fixture
-def strict():
-    with registered(StrictProvider(), "strict") as provider:
+@pytest.fixture(params=[False, True], ids=["waiting", "asynchronous"])
+def strict(request):
+    with registered(StrictProvider(is_asynchronous=request.param), "strict") as provider:
         yield provider
 
 
@@ -48,34 +48,65 @@ def x_of(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_a_chain_holds_two_activations_in_the_arena_and_its_result(null, meter):
+def test_a_chain_on_values_of_the_host_holds_two_activations_and_nothing_else(null, meter):
     session = session_on(chain_model(["Neg"] * NODES, [WIDTH]), NULL_PROVIDER)
     for _ in range(3):
         session.run(None, {"x": np.ones(WIDTH, np.float32)})
     (row,) = session.program_report()
+    # The copies of the feed and of the result are steps, too.
+    assert (row.bound_count, row.device_bytes) == (NODES + 2, 2 * BYTES)
+    meter.reset_peaks()
+    session.run(None, {"x": np.ones(WIDTH, np.float32)})
+    assert (meter.peak_pieces, meter.peak_bytes) == (1, 2 * BYTES)
+
+
+def test_a_chain_on_the_device_holds_two_activations_beside_feed_and_result(null, meter):
+    session = session_on(chain_model(["Neg"] * NODES, [WIDTH]), NULL_PROVIDER)
+    for _ in range(3):
+        run_on_device(session, np.ones(WIDTH, np.float32))
+    (row,) = session.program_report()
     assert (row.bound_count, row.device_bytes) == (NODES, 2 * BYTES)
     assert (meter.pieces, meter.nbytes) == (1, 2 * BYTES)
     meter.reset_peaks()
-    session.run(None, {"x": np.ones(WIDTH, np.float32)})
-    # The feed, the block, and the result.
+    run_on_device(session, np.ones(WIDTH, np.float32))
     assert (meter.peak_pieces, meter.peak_bytes) == (3, 4 * BYTES)
 
 
-def test_recording_and_step_by_step_runs_hold_three_values(null, meter):
-    """The feed, what a node reads, and what it makes."""
-    model, feeds = chain_model(["Neg"] * NODES, [WIDTH]), {"x": np.ones(WIDTH, np.float32)}
+def test_feeds_and_results_that_are_copied_within_the_device_take_part_in_the_block(meter):
+    with registered(NullProvider(meter, joins_calls=True), "null") as provider:
+        session = session_on(chain_model(["Neg"] * NODES, [WIDTH]), NULL_PROVIDER)
+        for _ in range(3):
+            run_on_device(session, np.ones(WIDTH, np.float32))
+        assert session.program_report()[0].device_bytes == 2 * BYTES
+        meter.reset_peaks()
+        provider.counts.reset()
+        run_on_device(session, np.ones(WIDTH, np.float32))
+        assert (provider.counts.joined_calls, provider.counts.device_copies) == (1, 2)
+        # The caller's feed, the block, and the result.
+        assert (meter.peak_pieces, meter.peak_bytes) == (3, 4 * BYTES)
+        assert session.memory_report()[0].peak_bytes == meter.peak_bytes
+
+
+@pytest.mark.parametrize(("on_device", "held"), [(False, 2), (True, 3)])
+def test_recording_and_step_by_step_runs_hold_a_few_values(null, meter, on_device, held):
+    """What a node reads and what it makes, and a feed that the caller has on the device."""
+
+    def run(session):
+        run_on_device(session, x) if on_device else session.run(None, {"x": x})
+
+    model, x = chain_model(["Neg"] * NODES, [WIDTH]), np.ones(WIDTH, np.float32)
     stepwise = session_on(model, NULL_PROVIDER, disable_programs="1")
     for _ in range(3):
         meter.reset_peaks()
-        stepwise.run(None, feeds)
-        assert (meter.peak_pieces, meter.peak_bytes, meter.nbytes) == (3, 3 * BYTES, 0)
+        run(stepwise)
+        assert (meter.peak_pieces, meter.peak_bytes, meter.nbytes) == (held, held * BYTES, 0)
     session = session_on(model, NULL_PROVIDER)
-    session.run(None, feeds)
+    run(session)
     meter.reset_peaks()
-    session.run(None, feeds)
+    run(session)
     assert session.program_report()
-    # When the block is there, the feed and the result are, too.
-    assert meter.peak_bytes == 4 * BYTES
+    # When the block is there, so are feed and result that are on the device.
+    assert meter.peak_bytes == (4 if on_device else 2) * BYTES
 
 
 def test_results_are_those_of_runs_without_programs(strict):
@@ -102,7 +133,8 @@ def test_values_that_live_longer_keep_their_memory(strict):
         for index in range(count):
             wanted = (feeds["v0"] if index % 2 == count % 2 else -feeds["v0"]) - wanted
         np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)
-    assert session.program_report()[0].device_bytes == (count + 1) * BYTES
+    # All values but the first one of the chain, the other input and the first difference.
+    assert session.program_report()[0].device_bytes == (count + 2) * BYTES
 
 
 def test_programs_of_all_shapes_share_one_block(null, meter):
@@ -111,8 +143,8 @@ def test_programs_of_all_shapes_share_one_block(null, meter):
         for _ in range(4):
             session.run(None, {"x": np.ones(count, np.float32)})
     assert len(session.program_report()) == 4
-    # The null provider's kernels give one element for sizes that the model does not name.
-    assert (meter.pieces, meter.nbytes) == (1, 512)
+    # The largest feed; the null provider's kernels give one element for sizes that the model does not name.
+    assert (meter.pieces, meter.nbytes) == (1, BYTES + 256)
 
 
 @pytest.mark.parametrize("is_rising", [True, False])

@@ -92,7 +92,7 @@ def test_memory_is_used_again_as_far_as_arrays_do_not_share_it(monkeypatch, kern
             x = np.random.default_rng(seed).standard_normal(COUNT).astype(np.float32)
             np.testing.assert_array_equal(session.run(None, {"x0": x})[0], wanted_of(x))
         (row,) = session.program_report()
-        assert row.bound_count == 3 * ROUNDS
+        assert row.bound_count == 3 * ROUNDS + 2  # with the copies of feed and result
         assert row.device_bytes <= values * BYTES
 
 

@@ -76,6 +76,15 @@ class InPlaceExecutionProvider(ExecutionProvider):
         return np.shares_memory(first.storage, second.storage)
 
 
+class JoiningInPlaceExecutionProvider(InPlaceExecutionProvider):
+    def join_calls(self, calls):
+        def call():
+            for each in calls:
+                each()
+
+        return [(len(calls), call)]
+
+
 class Allocator:
     def __init__(self, memory_info):
         self.memory_info = memory_info
@@ -109,13 +118,15 @@ class InPlaceProvider(ProviderHooks):
 
     Args:
         kernel: of Add.
+        joins_calls: whether calls that follow each other in a program become one.
     """
 
     name = "InPlaceExecutionProvider"
     api_version = API_VERSION
 
-    def __init__(self, kernel: type[InPlaceAdd]) -> None:
+    def __init__(self, kernel: type[InPlaceAdd], *, joins_calls: bool = False) -> None:
         self.transfer = Transfer()
+        self._made = JoiningInPlaceExecutionProvider if joins_calls else InPlaceExecutionProvider
         self._registry = KernelRegistry(self.name)
         self._registry.register(KernelDef("Add", 14), lambda _info: kernel())
 
@@ -125,7 +136,7 @@ class InPlaceProvider(ProviderHooks):
 
     @hookimpl
     def create_execution_provider(self, device, provider_options, session_options):
-        return InPlaceExecutionProvider(self.name, device, provider_options)
+        return self._made(self.name, device, provider_options)
 
     @hookimpl
     def get_kernel_registry(self, execution_provider):

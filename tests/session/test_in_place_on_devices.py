@@ -19,9 +19,10 @@ from tests.session.in_place_provider import (
 PAST, NEW = np.array([[1, 2], [3, 4]], np.float32), np.array([[10, 20], [30, 40]], np.float32)
 
 
-@pytest.fixture(params=[InPlaceAdd, BoundInPlaceAdd])
+@pytest.fixture(params=[(InPlaceAdd, False), (BoundInPlaceAdd, False), (BoundInPlaceAdd, True)], ids=["steps", "bound", "joined"])
 def provider(request):
-    made = InPlaceProvider(request.param)
+    kernel, joins_calls = request.param
+    made = InPlaceProvider(kernel, joins_calls=joins_calls)
     plugin_manager().register(made, name="in-place")
     yield made
     plugin_manager().unregister("in-place")
@@ -74,6 +75,16 @@ def test_other_memory_is_filled(provider):
     np.testing.assert_array_equal(past.numpy(), PAST)
 
 
+def test_memory_that_overlaps_and_begins_elsewhere_is_filled(provider):
+    session, past, present = made_session(), on_device(PAST), on_device(PAST)
+    rows = np.concatenate([PAST, PAST[:1]])
+    past.replace(DeviceArray(rows[:2]))
+    present.replace(DeviceArray(rows[1:]))
+    session.run_with_iobinding(bound(session, past, present))
+    assert provider.transfer.fills == 1
+    np.testing.assert_array_equal(rows, np.concatenate([PAST[:1], PAST + NEW]))
+
+
 def test_memory_of_another_shape_is_not_the_same(provider):
     session, past = made_session(), on_device(PAST)
     part = same_memory(past)
@@ -104,7 +115,7 @@ def test_a_provider_that_compares_objects(provider, monkeypatch):
 
 
 def test_a_provider_that_cannot_compare(provider, monkeypatch):
-    def fails(_self, _first, _second):
+    def fails(_self, _first, _second, **_asked):
         raise LookupError("no such memory")
 
     monkeypatch.setattr(InPlaceExecutionProvider, "shares_memory", fails)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ort_sdk.api import CPU_DEVICE, Array
-from ort_sdk.plan import Constants, ExecutionPlan, Feed
+from ort_sdk.api import CPU_DEVICE, Array, OrtDevice
+from ort_sdk.memory import DeviceCopy
+from ort_sdk.plan import Constants, ExecutionPlan, Feed, Step
 
 __all__ = ["body_as_main", "continuation_plan"]
 
@@ -62,8 +63,13 @@ def continuation_plan(plan: ExecutionPlan, count: int, live: Sequence[int], know
 
 def body_as_main(plan: ExecutionPlan) -> ExecutionPlan:
     """A body's plan as one of a main graph: what it captures is fed after its inputs."""
-    names, devices = plan.value_names, {index: step.device for step in plan.steps for index in step.inputs}
+    names, devices = plan.value_names, {index: _device_of_inputs(step) for step in plan.steps for index in step.inputs}
     captured = tuple(
         Feed(names[index], index, devices.get(index, CPU_DEVICE), None, None, has_default=False) for _, index in plan.captures
     )
     return replace(plan, feeds=(*plan.feeds, *captured), captures=())
+
+
+def _device_of_inputs(step: Step) -> OrtDevice:
+    """Where a step reads values, unless the kernel reads them on the host."""
+    return step.kernel.source if isinstance(step.kernel, DeviceCopy) else step.device

@@ -9,8 +9,8 @@ from typing import Any
 
 from ort_sdk.api import Event
 
+from .execution_provider import StrictExecutionProvider
 from .memory import StrictDevice
-from .provider import StrictExecutionProvider
 from .queue import RunErrors, StrictQueue, Work
 
 __all__ = ["AsynchronousStrictExecutionProvider", "StrictEvent"]

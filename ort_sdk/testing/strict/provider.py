@@ -7,16 +7,14 @@ before waiting, shares a buffer, or uses memory after giving it back fails on it
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import (
     API_VERSION,
-    Event,
     ExecutionProvider,
     InvalidArgument,
     KernelCreateInfo,
@@ -35,80 +33,17 @@ from ort_sdk.api import (
 from ort_sdk.opset import NumpyNamespace, add_opset
 from ort_sdk.opset.definition import DEFINITIONS
 from ort_sdk.opset.families import load as load_families
-from ort_sdk.testing.device_counts import CountedJoin
 
-from .allocator import RunBlocks, StrictAllocator
+from .allocator import StrictAllocator
+from .asynchronous import AsynchronousStrictExecutionProvider
+from .execution_provider import STRICT_PROVIDER, SeparateStrictExecutionProvider, StrictExecutionProvider
 from .memory import StrictArray, StrictDevice, host_type
-from .sharing import DLPACK_TYPE, StrictCapsule, array_of
 from .transfer import StrictDataTransfer
 
 __all__ = ["STRICT_PROVIDER", "StrictExecutionProvider", "StrictKernel", "StrictProvider"]
 
-STRICT_PROVIDER = "StrictExecutionProvider"
 DEVICE_COUNT = 2
 STRICT_TYPES = frozenset(TensorElementType) - {TensorElementType.UNDEFINED, TensorElementType.STRING}
-
-
-class StrictExecutionProvider(ExecutionProvider):
-    """One strict device in one session."""
-
-    dlpack_device_type = DLPACK_TYPE
-
-    def __init__(self, strict_device: StrictDevice, options: Mapping[str, str]) -> None:
-        super().__init__(STRICT_PROVIDER, strict_device.device, options)
-        self.strict_device = strict_device
-        self.blocks = RunBlocks()
-
-    @contextlib.contextmanager
-    def run_scope(self) -> Iterator[None]:
-        """Scope of one run; its exit waits for the queue and raises the first error of its work."""
-        with self.strict_device.queue.scope(), self.blocks.run():
-            yield
-
-    def describe(self, array: Any) -> tuple[TensorElementType, tuple[int, ...]]:
-        """Element type and shape; waits for the work that decides them."""
-        self.strict_device.cell_of(array, "describe")
-        return super().describe(array)
-
-    def shares_memory(self, first: Any, second: Any, *, entirely: bool = False) -> bool:
-        """Whether two arrays of the device have bytes in common, for which the work that makes them is waited for."""
-        cells = [self.strict_device.cell_of(array, "shares_memory") for array in (first, second)]
-        if entirely:
-            return cells[0].begins_with(cells[1])
-        self.describe(first)
-        self.describe(second)
-        return cells[0].overlaps(cells[1])
-
-    def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> StrictArray:
-        """An array of memory that was lent to the device."""
-        return self.strict_device.wrapped(address, shape, element_type, owner)
-
-    def to_dlpack(self, array: Any, stream: Any, ready: Event | None) -> StrictCapsule:
-        """The array itself, and what the consumer's stream is to wait for."""
-        self.strict_device.cell_of(array, "to_dlpack")
-        return StrictCapsule(array, stream, ready)
-
-    def from_dlpack(self, tensor: Any) -> StrictArray:
-        """An array of the same memory."""
-        return array_of(tensor, self.strict_device)
-
-    def reshaped(self, array: Any, shape: Sequence[int]) -> StrictArray:
-        """A view of the array's memory, which is only read."""
-        return self.strict_device.viewed(array, lambda memory: memory.reshape(tuple(shape)))
-
-    def outer_range(self, array: Any, start: int, stop: int) -> StrictArray:
-        """Rows of the array's memory, which are only read."""
-        return self.strict_device.viewed(array, lambda memory: memory[start:stop])
-
-    def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
-        """One call of all, which waits for what it copied to the host at its end, once."""
-        return [(len(calls), CountedJoin(calls, self.strict_device.counts, self.strict_device.joined))]
-
-
-class SeparateStrictExecutionProvider(StrictExecutionProvider):
-    """The same, whose calls are not joined."""
-
-    join_calls = ExecutionProvider.join_calls
 
 
 class StrictProvider(ProviderHooks):
@@ -154,8 +89,6 @@ class StrictProvider(ProviderHooks):
         """The provider of one session."""
         del session_options
         if self._is_asynchronous:
-            from .asynchronous import AsynchronousStrictExecutionProvider
-
             return AsynchronousStrictExecutionProvider(self.devices[device], provider_options)
         made = StrictExecutionProvider if self._joins_calls else SeparateStrictExecutionProvider
         return made(self.devices[device], provider_options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
 from ort_sdk.api import OrtDevice
 from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.specialisation import Specialisation
@@ -53,10 +55,11 @@ def _charge(indices: Iterable[int], specialisation: Specialisation, provider: Bi
 
 
 def _fed(specialisation: Specialisation, provider: BindingProvider) -> Iterator[int]:
-    """The feeds on a device; not those whose shapes are not known."""
+    """The feeds on a device; not those whose shapes are not known, and not those that its kernels read on the host."""
     for feed in specialisation.plan.feeds:
-        is_known = feed.index not in specialisation.dynamic_feeds and hasattr(specialisation.values[feed.index], "shape")
-        if feed.device == provider.device and is_known:
+        value = specialisation.values[feed.index]
+        is_known = feed.index not in specialisation.dynamic_feeds and hasattr(value, "shape")
+        if feed.device == provider.device and is_known and not isinstance(value, np.ndarray):
             yield feed.index
 
 
