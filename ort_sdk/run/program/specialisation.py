@@ -72,3 +72,11 @@ class Specialisation:
     def checked(self) -> set[int]:
         """Values whose shapes guards check: they are known only after those."""
         return {index for guard in self.guards for index in guard.checked}
+
+    def origin_of(self, index: int) -> str:
+        """Where a value comes from, in words, for errors: a feed, or the node that makes it."""
+        for feed in self.plan.feeds:
+            if feed.index == index:
+                return f"the feed '{feed.name}'"
+        step = next(launched.step for launched in self.steps if index in launched.outputs)
+        return f"{step.op_type} node '{step.node}'"

@@ -13,7 +13,6 @@ from ort_sdk.run.program.specialisation import Specialisation
 from ort_sdk.run.types import BindingProvider
 
 from .buffers import BoundSteps, DeviceValue, allocated_array, fix_buffer
-from .value_names import named_value
 from .workspaces import Workspace
 
 __all__ = ["assign_device_buffers"]
@@ -83,8 +82,10 @@ def _allocate_each(
 def _raise_out_of_memory(error: OutOfMemory, values: Sequence[DeviceValue], specialisation: Specialisation) -> NoReturn:
     """Raise the error with the values that the memory is for."""
     largest = heapq.nlargest(NAMED_VALUES, values, key=lambda value: value.nbytes)
-    names = [named_value(value.index, value.element_type, value.shape, specialisation) for value in largest]
-    named = ", ".join(f"{value.nbytes} bytes for {name}" for value, name in zip(largest, names, strict=True))
+    named = ", ".join(
+        f"{value.nbytes} bytes for {value.element_type.name}{list(value.shape)} of {specialisation.origin_of(value.index)}"
+        for value in largest
+    )
     text = f"no memory for the {len(values)} values of a program, the largest of them {named or 'workspaces'}: {error.text}"
     try:
         raise ProgramOutOfMemory(text) from error

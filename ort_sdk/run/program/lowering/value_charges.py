@@ -15,7 +15,6 @@ from ort_sdk.run.types import BindingProvider
 from .buffers import BoundSteps
 from .device_views import described_bytes
 from .owners import memory_of
-from .value_names import named_value
 
 __all__ = ["value_charges"]
 
@@ -49,7 +48,8 @@ def _charge(indices: Iterable[int], specialisation: Specialisation, provider: Bi
     own = provider.execution_provider
     sizes = {index: described_bytes(provider, specialisation.values[index]) for index in indices}
     largest = max(sizes, key=lambda index: sizes[index])
-    name = named_value(largest, *described_value(own, specialisation.values[largest]), specialisation)
+    element_type, shape = described_value(own, specialisation.values[largest])
+    name = f"{element_type.name}{list(shape)} of {specialisation.origin_of(largest)}"
     purpose = f"a run's feeds and results, {sizes[largest]} bytes of them for {name},"
     return ValueCharge(own.memory_account, sum(sizes.values()), purpose)
 
