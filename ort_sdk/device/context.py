@@ -58,6 +58,11 @@ class DeviceContext:
         self._tables: dict[tuple[int, ...], Memory] = {}
 
     @property
+    def computes_panels(self) -> bool:
+        """Whether products had better be computed by lanes that have panels of registers, which are vectors."""
+        return self.device.is_cpu and self.device.vector_width > 1 and self.launcher.dialect.has_vector_math
+
+    @property
     def recording(self) -> Recording | None:
         """What this thread captures to; None while it launches."""
         return getattr(self._thread, "recording", None)

@@ -132,7 +132,7 @@ class BlockProduct(DeferredRows):
 
     @property
     def _is_panels(self) -> bool:
-        return self.context.device.is_cpu and self.context.launcher.dialect.has_vector_math
+        return self.context.computes_panels
 
     def _multiply_codes(self, value: Deferred, output: Strided, root: Node | None) -> None:
         context, weight = self.context, self._weight

@@ -48,7 +48,7 @@ class Product(DeferredRows):
         context, matrices = self.context, self._matrices
         if self.element_type is not FLOAT and not matrices.exact_terms:
             multiply_plainly(context, value, matrices, output, root)
-        elif context.device.is_cpu and context.launcher.dialect.has_vector_math:
+        elif context.computes_panels:
             multiply_panels(context, value, matrices, output, root)
         elif matrices.m <= MOST_ROWS and not matrices.exact_terms:
             multiply_vectors(context, value, matrices, output, root)
@@ -75,7 +75,7 @@ def product_of(context: DeviceContext, left: Node, right: Node, element_type: Te
     if terms:
         accumulated = INT32
         left, right = arithmetic.cast_node(context, left, FLOAT), arithmetic.cast_node(context, right, FLOAT)
-    is_panels = context.device.is_cpu and context.launcher.dialect.has_vector_math
+    is_panels = context.computes_panels
     a = _loaded(context, left, widens=is_panels and accumulated is FLOAT)
     a, b = _stacked(context, a, _loaded(context, right, widens=False), batch)
     product = Product(context, Matrices(a, b, terms), shape, accumulated)

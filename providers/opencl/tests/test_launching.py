@@ -42,17 +42,20 @@ def test_a_program_is_one_call_that_sets_no_fixed_argument(providers, monkeypatc
     for _ in range(3):
         session.run(None, {"x": x})
     calls = []
-    original = bound_calls.OpenClCall.__call__
+    for kind in (bound_calls.OpenClCall, bound_calls.OpenClCopy, bound_calls.OpenClSequence):
 
-    def counted(self):
-        calls.append((len(self.rows), len(self.changes)))
-        original(self)
+        def counted(self, original=kind.__call__):
+            calls.append(self)
+            original(self)
 
-    monkeypatch.setattr(bound_calls.OpenClCall, "__call__", counted)
+        monkeypatch.setattr(kind, "__call__", counted)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-6)
-    ((rows, changes),) = calls
-    assert rows >= 12
-    assert changes <= 2
+    (call,) = calls
+    upload, kernels, download = call.parts
+    assert isinstance(upload, bound_calls.OpenClCopy)
+    assert isinstance(download, bound_calls.OpenClCopy)
+    assert len(kernels.rows) >= 12
+    assert not kernels.changes
 
 
 def test_bound_calls_keep_their_memory(context):
@@ -68,7 +71,8 @@ def test_bound_calls_keep_their_memory(context):
     ]
     from ort_sdk_opencl.bound_calls import joined
 
-    call = joined([launcher.bind([each], {}, []) for each in launches])
+    ((count, call),) = joined([launcher.bind([each], {}, []) for each in launches])
+    assert count == 2
     wanted = 2 * (2 * np.arange(8) + 1) - 3
     del launches, x, y
     other = [context.new((8,), TensorElementType.FLOAT) for _ in range(64)]

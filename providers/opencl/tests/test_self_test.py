@@ -53,7 +53,7 @@ WRONG_VECTORS = faulty("#define load_f32v(p) VLOAD(p)", "#define load_f32v(p) (V
         (NO_COMPILER, set(FAMILIES)),
         (LOST_UPDATES, {"atomics"}),
         (SILENT_REPORTS, {"atomics"}),
-        (WRONG_VECTORS, {"element-wise kernels on vectors"}),
+        (WRONG_VECTORS, {"element-wise kernels on vectors", "reductions"}),
     ],
     ids=["sound", "no compiler", "lost updates", "silent reports", "wrong vectors"],
 )

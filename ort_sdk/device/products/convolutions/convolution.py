@@ -120,7 +120,7 @@ class Convolution(DeferredRows):
         columns = columns_of(context, self._x, self._windows)
         weight = context.dense(self._weight)
         outputs, terms = weight.shape[0] // self._groups, element_count(weight.shape[1:])
-        if context.device.is_cpu and context.launcher.dialect.has_vector_math:
+        if context.computes_panels:
             matrix = weight.view((1, self._groups, terms, outputs), (0, outputs * terms, 1, terms), 0)
             _launch_panels(context, value, columns, matrix, output, root)
             return
