@@ -46,6 +46,7 @@ class PlanRunner:
         self._idle: list[ProgramCache] = []
         """Program caches that no run is using, the one used last at the end."""
         self.memory = ProgramMemory() if memory is None else memory
+        self.memory.join(self)
 
     def run(self, feeds: Sequence[Array], control: RunControl, signature: tuple[Any, ...] | None = None) -> list[Array]:
         """Run once. Arguments and result as for ``execute``; ``signature`` is that of the feeds, if it is known."""
@@ -79,20 +80,19 @@ class PlanRunner:
         return execute(self.plan, feeds, control)
 
     def _drop_device_memory(self, programs: ProgramCache) -> bool:
-        """Drop what programs that are not running hold on devices; whether there was any, so that a run may fit now."""
+        """Drop what the session's programs that are not running hold on devices; whether there was any, so that a run may fit."""
         if not programs.has_devices:
             return False
-        dropped = [each.drop_device_memory() for each in (programs, *self._take_idle())]
+        dropped = [each.drop_device_memory() for each in (programs, *self.memory.take_idle())]
         programs.has_changed = True
         return any(dropped)
 
-    def _take_idle(self) -> list[ProgramCache]:
+    def take_idle(self) -> list[ProgramCache]:
         """Caches that no run is using, which leave the list for good."""
         taken: list[ProgramCache] = []
         while self._idle:
             with contextlib.suppress(IndexError):
                 taken.append(self._idle.pop())
-                self.memory.drop(taken[-1])
         return taken
 
     def _drop_idle(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from .program.cache import ProgramCache
@@ -11,6 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_LIMIT_BYTES", "ProgramMemory"]
 
 DEFAULT_LIMIT_BYTES = 1 << 30
+
+
+class IdlePrograms(Protocol):
+    """Has program caches that no run is using."""
+
+    def take_idle(self) -> list[ProgramCache]:
+        """Those caches, for good."""
 
 
 class ProgramMemory:
@@ -30,8 +38,23 @@ class ProgramMemory:
         """Identity of a cache → bytes it holds."""
         self._max_caches: int | None = None
         """Largest number of caches, once the limit was reached."""
+        self._idle: weakref.WeakSet[IdlePrograms] = weakref.WeakSet()
         self.is_exceeded = False
         """Whether caches have to go."""
+
+    def join(self, idle: IdlePrograms) -> None:
+        """Let caches be taken from there where memory of a device runs out."""
+        with self._lock:
+            self._idle.add(idle)
+
+    def take_idle(self) -> list[ProgramCache]:
+        """All caches of the session that no run is using, which are gone for it."""
+        with self._lock:
+            holders = list(self._idle)
+        taken = [programs for holder in holders for programs in holder.take_idle()]
+        for programs in taken:
+            self.drop(programs)
+        return taken
 
     @property
     def held_bytes(self) -> int:

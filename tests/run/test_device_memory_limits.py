@@ -103,6 +103,18 @@ def test_values_beyond_the_limit_make_programs_go(meter):
 
 
 @pytest.mark.usefixtures("null")
+def test_programs_for_values_of_the_host_go_for_those_on_the_device(meter):
+    session = session_on(CHAIN, NULL_PROVIDER, {"gpu_mem_limit": 4 * BYTES})
+    for _ in range(3):
+        session.run(None, FEEDS)
+    assert meter.nbytes == 2 * BYTES
+    for _ in range(9):
+        assert run_on_device(session, FEEDS["x"]) == (WIDTH,)
+    (row,) = session.program_report()
+    assert (row.bound_count, row.device_bytes, meter.nbytes) == (10, 2 * BYTES, 2 * BYTES)
+
+
+@pytest.mark.usefixtures("null")
 def test_an_error_names_node_and_sizes_and_leaves_the_session_usable(meter):
     session = session_on(CHAIN, NULL_PROVIDER)
     meter.capacity_bytes = BYTES

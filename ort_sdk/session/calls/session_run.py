@@ -43,10 +43,8 @@ class SessionRuns:
         binding = binding_providers(state.providers)
         self._runner = PlanRunner(state.plan, binding, use_programs=use_programs, memory=state.program_memory)
         self._device_runs: DeviceRuns | None = None
-        if any(
-            device != CPU_DEVICE
-            for device in {feed.device for feed in state.plan.feeds} | {fetch.device for fetch in self.fetches}
-        ):
+        used = {feed.device for feed in state.plan.feeds}.union(fetch.device for fetch in self.fetches)
+        if used - {CPU_DEVICE}:
             from .device_runs import DeviceRuns
 
             self._device_runs = DeviceRuns(state, binding, use_programs=use_programs)

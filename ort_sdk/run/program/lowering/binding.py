@@ -88,7 +88,7 @@ def bind_steps(specialisation: Specialisation, providers: Mapping[str, BindingPr
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which steps are bound, and where what they touch is."""
+    """Which steps are bound, and which of the values that they touch stay in the same memory."""
 
     candidates: dict[int, ProgramStep]
     outputs: list[BoundOutput]
@@ -101,7 +101,7 @@ class _Layout:
 
 
 def _chosen_layout(specialisation: Specialisation, providers: Mapping[str, BindingProvider]) -> _Layout:
-    """Choose steps and places.
+    """Choose what is bound, and what stays in the same memory.
 
     A step on a device that can be a view is none of those that are bound, unless what it would be a view of changes from run to
     run.

@@ -31,7 +31,7 @@ def assign_device_buffers(
     """Give values that stay in the program memory of their devices.
 
     Args:
-        values: outputs of bound steps, and feeds that are copied.
+        values: outputs of bound steps, and feeds that are copied; arrays of objects on the host, which no arena holds, too.
         workspaces: of steps on devices.
         specialisation: the program's steps.
         arenas: shared by the session's programs.
