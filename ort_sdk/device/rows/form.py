@@ -62,6 +62,7 @@ def row_form(space: RowSpace, device: DeviceClass, *, takes_vectors: bool, may_s
 
 def _processor_form(space: RowSpace, device: DeviceClass, *, takes_vectors: bool, only_reduces: bool) -> RowForm:
     width, vectors, is_across = 1, 1, False
+    takes_vectors = takes_vectors and device.vector_width > 1
     if takes_vectors and space.is_dense_along and space.inner[-1] >= LEAST_VECTOR:
         width = _power_below(space.inner[-1], device.vector_width)
     elif takes_vectors and space.is_dense_across and space.outer[-1] >= LEAST_VECTOR:
