@@ -22,9 +22,9 @@ VOCABULARY = """
 #define in_board __global
 #define in_team __local
 #define in_rom __constant
-#define team_of(members) __attribute__((reqd_work_group_size(members, 1, 1)))
-#define team_number ((int)get_group_id(0))
-#define member_number ((int)get_local_id(0))
+#define team_of(x, y, z) __attribute__((reqd_work_group_size(x, y, z)))
+#define team_number(axis) ((int)get_group_id(axis))
+#define member_number(axis) ((int)get_local_id(axis))
 #define meet() barrier(CLK_LOCAL_MEM_FENCE)
 typedef char tiny; typedef uchar utiny; typedef ushort real16; typedef long wide; typedef ulong uwide;
 #define bits_of(x) as_uint(x)
@@ -74,10 +74,11 @@ class Tally:
         """Copy bytes from the board, when all tasks are done."""
         cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 
-    def start(self, task: Any, teams: int, members: int, arguments: list[Any]) -> None:
+    def start(self, task: Any, teams: tuple[int, ...], members: tuple[int, ...], arguments: list[Any]) -> None:
         """Queue a task."""
         task.set_args(*arguments)
-        cl.enqueue_nd_range_kernel(self._queue, task, (teams * members,), (members,))
+        size = tuple(count * own for count, own in zip(teams, members, strict=True))
+        cl.enqueue_nd_range_kernel(self._queue, task, size, members)
 
     def wait(self) -> None:
         """Wait for all tasks."""

@@ -23,9 +23,9 @@ PRELUDE = """
 #define LOCAL_PTR(T) in_team T *
 #define TABLE(T, name, n) in_rom T name[n]
 #define AS_GLOBAL(T, p) ((in_board T *)(p))
-#define WORKGROUP(x, y, z) team_of((x) * (y) * (z))
-#define GROUP(d) ((d) == 0 ? team_number : 0)
-#define LANE(d) ((d) == 0 ? member_number : 0)
+#define WORKGROUP(x, y, z) team_of(x, y, z)
+#define GROUP(d) team_number(d)
+#define LANE(d) member_number(d)
 #define BARRIER() meet()
 #define UNROLL
 typedef tiny i8; typedef utiny u8; typedef short i16; typedef real16 u16; typedef int i32; typedef unsigned int u32;
@@ -101,7 +101,7 @@ class TallyLauncher:
             with self._lock:
                 for launch, task in zip(launches, tasks, strict=True):
                     arguments = [given(each) for each in launch.arguments] + [self._status.handle] * launch.reports
-                    self._board.start(task, launch.groups[0], launch.lanes[0], arguments)
+                    self._board.start(task, launch.groups, launch.lanes, arguments)
 
         return call
 

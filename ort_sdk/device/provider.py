@@ -80,7 +80,13 @@ class DeviceExecutionProvider(ExecutionProvider):
         part = launcher.part(source.held, start * row_bytes, (stop - start) * row_bytes)
         return array.made(Strided(part, (stop - start, *array.shape[1:]), array.element_type))
 
-    def shares_memory(self, first: DeviceArray, second: DeviceArray, *, entirely: bool = False) -> bool:
+    def shares_memory(self, first: Array, second: Array, *, entirely: bool = False) -> bool:
+        if isinstance(first, list) or isinstance(second, list):
+            # a sequence shares what its tensors do
+            firsts, seconds = (each if isinstance(each, list) else [each] for each in (first, second))
+            return any(self.shares_memory(one, other, entirely=entirely) for one in firsts for other in seconds)
+        if not (isinstance(first, DeviceArray) and isinstance(second, DeviceArray)):
+            return first is second
         (whole, begin), (other, start) = first.dense().held.place, second.dense().held.place
         if whole is not other:
             return False

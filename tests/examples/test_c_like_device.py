@@ -49,7 +49,7 @@ def module():
     plugin_manager().unregister(provider.NAME)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_cases_pass_and_run_on_the_device(module, part):
     failures, on_device = {}, 0
     cases = load_cases("node")[part::STEP]

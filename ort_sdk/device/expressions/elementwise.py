@@ -149,4 +149,5 @@ class _Kernel:
 def _scattered(memory: str, position: str, step: str, value: str, output: Strided) -> list[str]:
     kind = "i32" if output.element_type.name == "BOOL" else "f32"
     element = stored(memory, f"{position} + lane * {step}", f"{value}s[lane]", output.element_type)
-    return [f"{kind} {value}s[VW]; VSTORE({value}, {value}s); for (int lane = 0; lane < VW; lane++) {element}"]
+    # in a scope of its own, as a value may be written to several arrays
+    return [f"{{ {kind} {value}s[VW]; VSTORE({value}, {value}s); for (int lane = 0; lane < VW; lane++) {element} }}"]
