@@ -58,7 +58,9 @@ def test_a_float_case_in_half(name, providers):
             for index, (actual, want) in enumerate(zip(session.run(None, feeds), wanted, strict=True)):
                 assert actual.shape == want.shape
                 if index not in outputs:
-                    np.testing.assert_array_equal(actual, want)
+                    # statistics stay float; indices and masks are exact
+                    rtol = 2.0**-20 if actual.dtype == np.float32 else 0
+                    np.testing.assert_allclose(actual.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=rtol)
                     continue
                 assert actual.dtype == np.float16
                 with np.errstate(over="ignore"):
