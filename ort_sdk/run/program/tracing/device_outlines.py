@@ -68,7 +68,7 @@ class DeviceOutlines:
             return described(provider, value)
         try:
             return TensorElementType.UNDEFINED if step.provider else element_type_of(value), tuple(value.shape)
-        except (AttributeError, InvalidArgument):
+        except (AttributeError, InvalidArgument, TypeError):  # of a library whose dtypes are not NumPy's, among others
             return TensorElementType.UNDEFINED, ()
 
     def _shared(self, step: Step, own: int, inputs: Sequence[int], value: Array, values: Sequence[Any]) -> frozenset[int]:

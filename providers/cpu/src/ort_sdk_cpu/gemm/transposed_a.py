@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import HostArray, Slot
+from ort_sdk.api import HostArray, Slot, TensorElementType
 
 from .constant_b import ConstantBGemm
 
@@ -33,7 +33,11 @@ class _Swapped:
 
     def __init__(self, slot: Slot) -> None:
         self._slot, self.is_fixed, self.is_constant = slot, slot.is_fixed, slot.is_constant
-        self.element_type = slot.element_type
+
+    @property
+    def element_type(self) -> TensorElementType | None:
+        """Of the array."""
+        return self._slot.element_type
 
     @property
     def shape(self) -> tuple[int, ...] | None:
