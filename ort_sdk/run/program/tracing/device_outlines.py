@@ -64,7 +64,8 @@ class DeviceOutlines:
     def _described(self, step: Step, value: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         """Element type and shape of what a provider's step made, or a copy; an undefined type if nobody here knows them."""
         provider = self._providers.get(step.provider)
-        if provider is not None:
+        # what a step of the host hands on, as an If does, is of another provider
+        if provider is not None and not provider.device.is_cpu:
             return described(provider, value)
         try:
             return TensorElementType.UNDEFINED if step.provider else element_type_of(value), tuple(value.shape)

@@ -33,11 +33,8 @@ class _Swapped:
 
     def __init__(self, slot: Slot) -> None:
         self._slot, self.is_fixed, self.is_constant = slot, slot.is_fixed, slot.is_constant
-
-    @property
-    def element_type(self) -> TensorElementType | None:
-        """Of the array."""
-        return self._slot.element_type
+        # slots that others make may not know it
+        self.element_type: TensorElementType | None = getattr(slot, "element_type", None)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
