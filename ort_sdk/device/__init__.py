@@ -4,13 +4,13 @@ A provider brings a ``Launcher`` and a ``Dialect``, and gets ONNX's operators: `
 """
 
 from .array import DeviceArray
-from .capture import CapturedCall
 from .context import DeviceContext
 from .device_class import CPU_CLASS, GPU_CLASS, DeviceClass
 from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
-from .fusion import fuse_neighbours
 from .launcher import BoundLaunches, Launcher, MovingMemory
 from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
+from .programs.capture import CapturedCall
+from .programs.fusion import fuse_neighbours
 from .provider import DeviceAllocator, DeviceDataTransfer, DeviceExecutionProvider
 from .registry import device_registry
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 
+from .array import OPERATIONS, DeviceArray
 from .context import DeviceContext
 from .element_types import is_floating
 from .expressions.functions import FUNCTIONS
 from .expressions.nodes import MOST_LEAVES, MOST_NODES, Apply, Constant, Deferred, Node, Strided, resolved
-
-if TYPE_CHECKING:
-    from .array import DeviceArray
 
 __all__ = [
     "applied",
@@ -182,3 +180,13 @@ def power(left: Any, right: Any) -> DeviceArray:
         if shape == a.shape:
             return array.made(a if name is None else applied(array.context, name, (a,), a.element_type))
     return array.made(applied(array.context, "pow", (a, b), a.element_type))
+
+
+OPERATIONS |= {
+    "binary": binary,
+    "bitwise": bitwise,
+    "compare": compare,
+    "invert": invert,
+    "power": power,
+    "unary": unary,
+}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import TensorElementType
 
-from . import arithmetic, indexing
 from .context import DeviceContext
 from .expressions.nodes import Apply, Deferred, Node, Strided
 
-__all__ = ["DeviceArray"]
+__all__ = ["NODE_OPERATIONS", "OPERATIONS", "DeviceArray"]
+
+OPERATIONS: dict[str, Callable[..., DeviceArray]] = {}
+"""What arrays' operators do, by name. The modules that define it import this one, and put it here."""
+NODE_OPERATIONS: dict[str, Callable[..., Any]] = {}
+"""The same of operations on arrays' values."""
 
 
 class DeviceArray:
@@ -72,11 +77,11 @@ class DeviceArray:
     @property
     def mT(self) -> DeviceArray:  # noqa: N802 - the standard's name
         axes = [*range(self.ndim - 2), self.ndim - 1, self.ndim - 2]
-        return self.made(indexing.permuted(self.context, self.node, axes))
+        return self.made(NODE_OPERATIONS["permuted"](self.context, self.node, axes))
 
     @property
     def T(self) -> DeviceArray:  # noqa: N802 - the standard's name
-        return self.made(indexing.permuted(self.context, self.node, list(reversed(range(self.ndim)))))
+        return self.made(NODE_OPERATIONS["permuted"](self.context, self.node, list(reversed(range(self.ndim)))))
 
     def strided(self) -> Strided:
         """Its elements in memory, computed if need be."""
@@ -87,10 +92,10 @@ class DeviceArray:
         return self.context.dense(self.node)
 
     def __getitem__(self, key: Any) -> DeviceArray:
-        return self.made(indexing.item(self.context, self.node, key))
+        return self.made(NODE_OPERATIONS["item"](self.context, self.node, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        indexing.set_item(self, key, value)
+        NODE_OPERATIONS["set_item"](self, key, value)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -111,95 +116,93 @@ class DeviceArray:
         return f"DeviceArray({list(self.shape)}, {self.dtype})"
 
     def __add__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("add", self, other)
+        return OPERATIONS["binary"]("add", self, other)
 
     def __radd__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("add", other, self)
+        return OPERATIONS["binary"]("add", other, self)
 
     def __sub__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("subtract", self, other)
+        return OPERATIONS["binary"]("subtract", self, other)
 
     def __rsub__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("subtract", other, self)
+        return OPERATIONS["binary"]("subtract", other, self)
 
     def __mul__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("multiply", self, other)
+        return OPERATIONS["binary"]("multiply", self, other)
 
     def __rmul__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("multiply", other, self)
+        return OPERATIONS["binary"]("multiply", other, self)
 
     def __truediv__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("divide", self, other)
+        return OPERATIONS["binary"]("divide", self, other)
 
     def __rtruediv__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("divide", other, self)
+        return OPERATIONS["binary"]("divide", other, self)
 
     def __floordiv__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("floor_divide", self, other)
+        return OPERATIONS["binary"]("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("floor_divide", other, self)
+        return OPERATIONS["binary"]("floor_divide", other, self)
 
     def __mod__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("remainder", self, other)
+        return OPERATIONS["binary"]("remainder", self, other)
 
     def __rmod__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("remainder", other, self)
+        return OPERATIONS["binary"]("remainder", other, self)
 
     def __pow__(self, other: Any) -> DeviceArray:
-        return arithmetic.power(self, other)
+        return OPERATIONS["power"](self, other)
 
     def __rpow__(self, other: Any) -> DeviceArray:
-        return arithmetic.power(other, self)
+        return OPERATIONS["power"](other, self)
 
     def __and__(self, other: Any) -> DeviceArray:
-        return arithmetic.bitwise("and", self, other)
+        return OPERATIONS["bitwise"]("and", self, other)
 
     def __or__(self, other: Any) -> DeviceArray:
-        return arithmetic.bitwise("or", self, other)
+        return OPERATIONS["bitwise"]("or", self, other)
 
     def __xor__(self, other: Any) -> DeviceArray:
-        return arithmetic.bitwise("xor", self, other)
+        return OPERATIONS["bitwise"]("xor", self, other)
 
     def __lshift__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("bitwise_left_shift", self, other)
+        return OPERATIONS["binary"]("bitwise_left_shift", self, other)
 
     def __rshift__(self, other: Any) -> DeviceArray:
-        return arithmetic.binary("bitwise_right_shift", self, other)
+        return OPERATIONS["binary"]("bitwise_right_shift", self, other)
 
     def __neg__(self) -> DeviceArray:
-        return arithmetic.unary("negative", self)
+        return OPERATIONS["unary"]("negative", self)
 
     def __pos__(self) -> DeviceArray:
         return self
 
     def __abs__(self) -> DeviceArray:
-        return arithmetic.unary("abs", self)
+        return OPERATIONS["unary"]("abs", self)
 
     def __invert__(self) -> DeviceArray:
-        return arithmetic.invert(self)
+        return OPERATIONS["invert"](self)
 
     def __lt__(self, other: Any) -> DeviceArray:
-        return arithmetic.compare("less", self, other)
+        return OPERATIONS["compare"]("less", self, other)
 
     def __le__(self, other: Any) -> DeviceArray:
-        return arithmetic.compare("less_equal", self, other)
+        return OPERATIONS["compare"]("less_equal", self, other)
 
     def __gt__(self, other: Any) -> DeviceArray:
-        return arithmetic.compare("greater", self, other)
+        return OPERATIONS["compare"]("greater", self, other)
 
     def __ge__(self, other: Any) -> DeviceArray:
-        return arithmetic.compare("greater_equal", self, other)
+        return OPERATIONS["compare"]("greater_equal", self, other)
 
     def __eq__(self, other: object) -> DeviceArray:  # type: ignore[override]
-        return arithmetic.compare("equal", self, other)
+        return OPERATIONS["compare"]("equal", self, other)
 
     def __ne__(self, other: object) -> DeviceArray:  # type: ignore[override]
-        return arithmetic.compare("not_equal", self, other)
+        return OPERATIONS["compare"]("not_equal", self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __matmul__(self, other: DeviceArray) -> DeviceArray:
-        from .namespace.products import matmul
-
-        return matmul(self, other)
+        return OPERATIONS["matmul"](self, other)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ort_sdk.api import InvalidArgument
 
 from .arithmetic import applied, cast_node, node_of, noted
+from .array import NODE_OPERATIONS, DeviceArray
 from .context import DeviceContext
 from .expressions import views
 from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, resolved
 from .expressions.writer import leaves_of
-
-if TYPE_CHECKING:
-    from .array import DeviceArray
 
 __all__ = ["broadcast", "item", "permuted", "reshaped", "set_item", "viewed"]
 
@@ -155,13 +153,13 @@ def _without(values: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _taken(context: DeviceContext, node: Node, keys: list[Any], arrays: list[int]) -> Node:
-    from .namespace.gathering import gathered
-
     if len(arrays) != 1 or any(each is None or not isinstance(each, slice) for i, each in enumerate(keys) if i not in arrays):
         raise InvalidArgument("indexing an array with arrays: one index array, and slices, are what a device takes")
     axis, indices = arrays[0], keys[arrays[0]]
     rest = [slice(None) if position == axis else each for position, each in enumerate(keys)]
-    return gathered(context, viewed(context, node, lambda array: _indexed(array, rest)), indices.node, axis)
+    source = viewed(context, node, lambda array: _indexed(array, rest))
+    found: Node = NODE_OPERATIONS["gathered"](context, source, indices.node, axis)
+    return found
 
 
 def set_item(array: DeviceArray, key: Any, value: Any) -> None:
@@ -189,3 +187,6 @@ def _without_leading_ones(context: DeviceContext, node: Node, rank: int) -> Node
     while len(shape) > rank and shape[0] == 1:
         shape = shape[1:]
     return reshaped(context, node, shape)
+
+
+NODE_OPERATIONS |= {"item": item, "permuted": permuted, "set_item": set_item}

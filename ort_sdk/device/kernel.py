@@ -8,8 +8,8 @@ from typing import Any
 from ort_sdk.api import OpKernel, Slot
 
 from .array import DeviceArray
-from .capture import bind_launches
 from .context import DeviceContext, HostReadDuringCapture
+from .programs.capture import bind_launches
 
 __all__ = ["DeviceKernel", "whole"]
 

@@ -9,19 +9,11 @@ from ort_sdk.api import Compute, KernelInfo, KernelPredicate
 from ort_sdk.opset.definition import input_rule
 
 from .attention.group_query import IN_PLACE, group_query_attention
-from .namespace.device_namespace import DeviceNamespace
+from .namespace.device_namespace import DeviceNamespace, Override
 from .products.overrides import PRODUCT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
 __all__ = ["DECLINED", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
-
-Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
-"""Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
-
-``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``), and
-outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is
-the operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
-"""
 
 _GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")
 

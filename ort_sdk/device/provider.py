@@ -26,8 +26,8 @@ from .array import DeviceArray
 from .context import DeviceContext
 from .expressions import views
 from .expressions.nodes import Strided, element_count
-from .fusion import fuse_neighbours
 from .launches import Memory
+from .programs.fusion import fuse_neighbours
 
 __all__ = ["DeviceAllocator", "DeviceDataTransfer", "DeviceExecutionProvider"]
 

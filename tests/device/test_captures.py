@@ -7,10 +7,10 @@ import pytest
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device import Memory
-from ort_sdk.device.capture import bind_launches
 from ort_sdk.device.context import HostReadDuringCapture
 from ort_sdk.device.namespace.device_namespace import DeviceNamespace
-from ort_sdk.device.workspace import lay_out
+from ort_sdk.device.programs.capture import bind_launches
+from ort_sdk.device.programs.workspace import lay_out
 from ort_sdk.run.program.slots import ValueSlot
 
 from .recording_launcher import recording_context

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ort_sdk.api import HostArray, InvalidArgument, TensorElementType
+from ort_sdk.api import Compute, HostArray, InvalidArgument, KernelInfo, TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.array import DeviceArray
 from ort_sdk.device.attention import attend
@@ -31,7 +31,7 @@ from .products import PRODUCTS
 from .reductions import REDUCTIONS
 from .sorting import SORTING
 
-__all__ = ["DeviceNamespace"]
+__all__ = ["DeviceNamespace", "Override"]
 
 _CREATION = (
     *("asarray", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like", "empty_like"),
@@ -149,3 +149,12 @@ class DeviceNamespace(ArrayNamespace):
             raise InvalidArgument(f"bringing strings of shape {list(array.shape)} to a device: strings stay on the host")
         converted: DeviceArray = self.module.asarray(np.asarray(array))
         return converted
+
+
+Override = Callable[[KernelInfo, DeviceNamespace, Compute], Compute | None]
+"""Makes a node's function over a device's arrays: ``override(info, namespace, shared)``.
+
+``info`` has the node's own types: inputs may be float16, which expressions widen without a kernel (``namespace.astype``), and
+outputs must have the types of ``info``. Inputs and outputs that the shared operator keeps on the host stay there. ``shared`` is
+the operator set's function, for arrays that the kernels do not take. None leaves the node to it altogether, as for a type.
+"""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic, indexing
-from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.array import NODE_OPERATIONS, DeviceArray
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import STORAGE, is_integer
 from ort_sdk.device.expressions.nodes import Apply, Node, Strided, element_count, resolved
@@ -146,3 +146,5 @@ def take_along_axis(x: DeviceArray, indices: DeviceArray, /, *, axis: int = -1) 
 
 GATHERING = {"take": take, "take_along_axis": take_along_axis}
 """Name in the standard → function."""
+
+NODE_OPERATIONS["gathered"] = gathered

@@ -6,7 +6,7 @@ from typing import Any
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device import arithmetic, indexing
-from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.array import OPERATIONS, DeviceArray
 from ort_sdk.device.expressions.nodes import element_count
 from ort_sdk.device.products.product import product_of
 
@@ -63,3 +63,5 @@ def tensordot(x1: DeviceArray, x2: DeviceArray, /, *, axes: Any = 2) -> DeviceAr
 
 PRODUCTS = {"matmul": matmul, "vecdot": vecdot, "tensordot": tensordot}
 """Name in the standard → function."""
+
+OPERATIONS["matmul"] = matmul

@@ -18,8 +18,7 @@ from .program import LOG_SOFTMAX, ROOT_MEAN_SQUARE, STANDARDIZED, RowProgram
 from .result import row_result, row_result_with_values
 
 if TYPE_CHECKING:
-    from ort_sdk.device.namespace.device_namespace import DeviceNamespace
-    from ort_sdk.device.overrides import Override
+    from ort_sdk.device.namespace.device_namespace import DeviceNamespace, Override
 
 __all__ = ["ROW_OVERRIDES"]
 

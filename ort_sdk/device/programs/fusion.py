@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot, StepFusion
+from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.kernel import DeviceKernel, whole
 
 from .capture import bind_launches
-from .context import DeviceContext
-from .kernel import DeviceKernel, whole
 
 __all__ = ["FusedTrace", "fuse_neighbours"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .context import DeviceContext, Recording
-from .launcher import MovingMemory
-from .launches import Memory
+from ort_sdk.device.context import DeviceContext, Recording
+from ort_sdk.device.launcher import MovingMemory
+from ort_sdk.device.launches import Memory
 
 __all__ = ["lay_out", "lay_out_workspace"]
 

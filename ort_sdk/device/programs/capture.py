@@ -7,12 +7,12 @@ from typing import Any
 
 from ort_sdk.api import ExtentError, Slot
 from ort_sdk.api.data_classes import dataclass, field
+from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.context import DeviceContext, Recording
+from ort_sdk.device.expressions.nodes import Strided, element_count, item_bytes, resolved
+from ort_sdk.device.launcher import BoundLaunches, MovingMemory
+from ort_sdk.device.launches import Memory
 
-from .array import DeviceArray
-from .context import DeviceContext, Recording
-from .expressions.nodes import Strided, element_count, item_bytes, resolved
-from .launcher import BoundLaunches, MovingMemory
-from .launches import Memory
 from .workspace import lay_out_workspace
 
 __all__ = ["CapturedCall", "bind_launches"]

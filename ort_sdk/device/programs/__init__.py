@@ -1,0 +1,1 @@
+"""Programs on devices: launches that are captured, their workspace, and traces of several steps."""
