@@ -1,14 +1,11 @@
-"""The execution provider: how arrays come and go, and the device layer's kernels. What every such provider has."""
+"""The execution provider: the device layer's, with the board's launcher."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ort_sdk.api import (
-    CPU_DEVICE,
     Allocator,
     DataTransfer,
     ExecutionProvider,
@@ -16,11 +13,9 @@ from ort_sdk.api import (
     OrtDevice,
     OrtMemoryInfo,
     ProviderHooks,
-    StepFusion,
-    TensorElementType,
     hookimpl,
 )
-from ort_sdk.device import DeviceArray, DeviceContext, device_registry, fuse_neighbours
+from ort_sdk.device import DeviceAllocator, DeviceContext, DeviceDataTransfer, DeviceExecutionProvider, device_registry
 
 __all__ = ["NAME", "TallyProvider"]
 
@@ -42,51 +37,6 @@ def kernel_registry() -> KernelRegistry:
     return device_registry(NAME, board())
 
 
-class TallyExecutionProvider(ExecutionProvider):
-    """The provider in a session."""
-
-    @contextlib.contextmanager
-    def run_scope(self) -> Iterator[None]:
-        """Waits where a run ends."""
-        yield
-        board().launcher.finish()
-
-    def describe(self, array: Any) -> tuple[TensorElementType, tuple[int, ...]]:
-        """Element type and shape."""
-        return (array.element_type, array.shape) if isinstance(array, DeviceArray) else super().describe(array)
-
-    def fuse_steps(self, program: Any) -> StepFusion:
-        """Neighbours become one kernel where they can."""
-        return fuse_neighbours(program, board())
-
-
-class TallyTransfer:
-    """Copies between the host and the device."""
-
-    def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
-        """Both ways."""
-        return {source, target} == {CPU_DEVICE, DEVICE}
-
-    def copy(self, array: Any, source: OrtDevice, target: OrtDevice) -> Any:
-        """A new array on ``target``."""
-        if target == CPU_DEVICE:
-            return board().download(array.node)
-        return DeviceArray(board(), board().upload(array, TensorElementType.from_numpy_dtype(array.dtype)))
-
-
-class TallyAllocator:
-    """Memory for what the host plans."""
-
-    memory_info = OrtMemoryInfo(DEVICE)
-
-    def allocate(self, shape: Sequence[int], element_type: TensorElementType) -> DeviceArray:
-        """A new array with undefined contents."""
-        return DeviceArray(board(), board().new(tuple(shape), element_type))
-
-    def release(self, array: DeviceArray) -> None:
-        """Nothing: memory ends with its last array."""
-
-
 class TallyProvider(ProviderHooks):
     """The hooks."""
 
@@ -103,7 +53,7 @@ class TallyProvider(ProviderHooks):
         self, device: OrtDevice, provider_options: Mapping[str, str], session_options: Mapping[str, str]
     ) -> ExecutionProvider:
         """The provider of one session."""
-        return TallyExecutionProvider(self.name, device, provider_options)
+        return DeviceExecutionProvider(self.name, device, provider_options, board())
 
     @hookimpl
     def get_kernel_registry(self, execution_provider: ExecutionProvider) -> KernelRegistry:
@@ -113,9 +63,9 @@ class TallyProvider(ProviderHooks):
     @hookimpl
     def create_allocator(self, execution_provider: ExecutionProvider, memory_info: OrtMemoryInfo) -> Allocator:
         """The device's memory."""
-        return TallyAllocator()
+        return DeviceAllocator(board(), memory_info)
 
     @hookimpl
     def get_data_transfer(self, execution_provider: ExecutionProvider) -> DataTransfer:
         """Copies between the host and the device."""
-        return TallyTransfer()
+        return DeviceDataTransfer(DEVICE, board())

@@ -103,8 +103,8 @@ class SupportsBlocks(Protocol):
     def view(self, block: Block, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> Array:
         """An array in a block: dense, row-major, with undefined contents.
 
-        It takes at most as many bytes as NumPy's array of this shape and type, and lies in the block. Views may overlap; the host
-        sees to it that no two of them are in use at the same time.
+        It takes at most as many bytes as NumPy's array of this shape and type, and is inside the block. Views may overlap;
+        the host sees to it that no two of them are in use at the same time.
 
         Args:
             block: from ``allocate_block``.

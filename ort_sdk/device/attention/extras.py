@@ -33,7 +33,7 @@ class CacheLengths:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """How pairs of elements are turned by their token's position."""
+    """How pairs of elements are rotated by their token's position."""
 
     cosines: Strided
     """(positions, pairs), dense."""

@@ -13,7 +13,7 @@ __all__ = ["APPEND", "COMBINE", "COPY", "ROTATION", "ROWS", "TILES"]
 
 ROTATION = """
 #ifdef HALF
-/* element d of a head whose pairs of elements are turned by the angles of a position */
+/* element d of a head whose pairs of elements are rotated by the angles of a position */
 #if INTERLEAVED
 #define PAIR(d) ((d) / 2)
 #define PARTNER(d) ((d) ^ 1)
@@ -296,7 +296,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void cache_copy($parameters) {
 """
 
 APPEND = """
-/* new keys, turned by the angles of their positions, and values behind those of each sequence; a lane takes an element of each */
+/* new keys, rotated by their positions' angles, and values behind those of each sequence; a lane does an element of each */
 KERNEL WORKGROUP(LANES, 1, 1) void cache_append($parameters, GLOBAL_PTR(u32) status) {
   index_t e = (index_t)GROUP(0) * LANES + LANE(0);
   if (e < $total) {

@@ -8,7 +8,7 @@ from ort_sdk.device.device_class import DeviceClass
 from ort_sdk.device.dialects import Dialect
 from ort_sdk.device.launches import KernelSource, Launch
 
-from .index_space import broadcast_strides, merged_axes
+from .index_space import broadcast_strides, decoded, merged_axes
 from .nodes import Apply, Node, Strided, element_count, resolved
 from .parameters import Parameters
 from .writer import ExpressionWriter, leaves_of, reads_vectors, stored
@@ -26,16 +26,13 @@ def is_wide(arrays: Sequence[Strided]) -> bool:
     return False
 
 
-def elementwise_launch(
-    targets: Sequence[tuple[Node, Strided]], device: DeviceClass, dialect: Dialect, given: Sequence[Strided] = ()
-) -> Launch | None:
+def elementwise_launch(targets: Sequence[tuple[Node, Strided]], device: DeviceClass, dialect: Dialect) -> Launch | None:
     """The launch that computes expressions into arrays of one shape; None where there are no elements.
 
     Args:
         targets: expressions, each with the array it is written to.
         device: plans the form of the kernel.
         dialect: whether it has arithmetic on vectors.
-        given: unused leaves whose memory must be looked at for aliasing, too.
     """
     shape = targets[0][1].shape
     if 0 in shape:
@@ -47,7 +44,7 @@ def elementwise_launch(
     sizes, strides = merged_axes(shape, [broadcast_strides(array, shape) for array in arrays])
     by_leaf = {id(leaf): steps for leaf, steps in zip(leaves, strides, strict=False)}
     parameters = Parameters(wide=is_wide(arrays))
-    parameters.share(_read_and_written([*leaves, *given], outputs))
+    parameters.share(_read_and_written(leaves, outputs))
     writer = ExpressionWriter(_without_last_cast(roots), by_leaf, parameters)
     width = device.vector_width if dialect.has_vector_math and reads_vectors(roots) and sizes[-1] > 1 else 1
     while width > 1 and width > sizes[-1]:
@@ -106,13 +103,10 @@ class _Kernel:
         total_name = parameters.index(total)
         last = len(sizes) - 1
         lines.append(f"  if (e < {total_name}) {{")
-        rest = "e"
-        for axis in range(last, 0, -1):
-            count = names[axis] if axis < last or width == 1 else parameters.index(blocks)
-            step = f" * {width}" if axis == last and width > 1 else ""
-            lines.append(f"    index_t i{axis} = ({rest}) % {count}{step};")
-            rest = f"({rest}) / {count}"
-        lines.append(f"    index_t i0 = ({rest}){f' * {width}' if last == 0 and width > 1 else ''};")
+        counts = names if width == 1 else [*names[:-1], parameters.index(blocks)]
+        lines += [f"    {line}" for line in decoded("e", [f"i{axis}" for axis in range(len(sizes))], counts)]
+        if width > 1:
+            lines.append(f"    i{last} *= {width};")
         if width == 1:
             lines += self._body(vector=False)
         elif sizes[-1] % width == 0:

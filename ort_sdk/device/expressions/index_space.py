@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .nodes import Strided
 
-__all__ = ["broadcast_strides", "merged_axes"]
+__all__ = ["broadcast_strides", "decoded", "merged_axes"]
 
 
 def broadcast_strides(array: Strided, shape: Sequence[int]) -> list[int]:
@@ -43,3 +43,18 @@ def merged_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple
     if not sizes:
         return [1], [[0] for _ in strides]
     return sizes, merged
+
+
+def decoded(flat: str, names: Sequence[str], sizes: Sequence[str]) -> list[str]:
+    """Statements that make the index along each axis of a flat index.
+
+    Args:
+        flat: text of the flat index.
+        names: of the variables, one for each axis.
+        sizes: texts of the axes' sizes; that of the first one is not looked at.
+    """
+    lines, rest = [], flat
+    for axis in range(len(names) - 1, 0, -1):
+        lines.append(f"index_t {names[axis]} = ({rest}) % {sizes[axis]};")
+        rest = f"({rest}) / {sizes[axis]}"
+    return [*lines, f"index_t {names[0]} = {rest};"]

@@ -55,10 +55,6 @@ class Parameters:
         name = self._scalar(Scalar(passed, value), passed)
         return name if passed == storage else f"(({storage}){name})"
 
-    def size(self, value: int) -> str:
-        """Name of a 32-bit parameter."""
-        return self._scalar(Scalar("i32", value), "i32")
-
     def _scalar(self, scalar: Scalar, c_type: str) -> str:
         name = f"c{len(self.arguments)}"
         self._texts.append(f"{c_type} {name}")

@@ -78,10 +78,10 @@ def _transformed(parts: _Parts, sign: int, upload: _Upload) -> _Parts:
     second, lead = length // first, parts[0].shape[:-1]
     rank = len(lead)
     order = [*range(rank), rank + 1, rank]
-    # element second * n + m of the signal: along n first, then, turned by what m says, along m
+    # element second * n + m of the signal: along n first, then, times the twiddle factors, along m
     columns = tuple(permute_dims(reshape(each, (*lead, first, second)), order) for each in parts)
-    turned = _product(_transformed((columns[0], columns[1]), sign, upload), _angles(second, first, length, sign), upload, _times)
-    rows = tuple(permute_dims(each, order) for each in turned)
+    rotated = _product(_transformed((columns[0], columns[1]), sign, upload), _angles(second, first, length, sign), upload, _times)
+    rows = tuple(permute_dims(each, order) for each in rotated)
     real, imaginary = _transformed((rows[0], rows[1]), sign, upload)
     return tuple(reshape(permute_dims(each, order), (*lead, length)) for each in (real, imaginary))  # type: ignore[return-value]
 

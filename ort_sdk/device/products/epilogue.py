@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ort_sdk.device.element_types import COMPUTE
 from ort_sdk.device.expressions.elementwise import stored_value
-from ort_sdk.device.expressions.index_space import broadcast_strides, merged_axes
+from ort_sdk.device.expressions.index_space import broadcast_strides, decoded, merged_axes
 from ort_sdk.device.expressions.nodes import Deferred, Node, Strided, element_count, resolved
 from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.expressions.writer import ExpressionWriter, leaves_of, reads_vectors, stored
@@ -103,10 +103,5 @@ class Epilogue:
 
 
 def _decoded(flat: str, sizes: Sequence[int], name: str, parameters: Parameters) -> list[str]:
-    """Statements that make the index along each axis of a flat index."""
-    lines, rest = [], flat
-    for axis in range(len(sizes) - 1, 0, -1):
-        count = parameters.index(sizes[axis])
-        lines.append(f"index_t {name}{axis} = ({rest}) % {count};")
-        rest = f"({rest}) / {count}"
-    return [*lines, f"index_t {name}0 = {rest};"]
+    names = [f"{name}{axis}" for axis in range(len(sizes))]
+    return decoded(flat, names, [parameters.index(size) if axis else "" for axis, size in enumerate(sizes)])

@@ -10,7 +10,7 @@ from ort_sdk.device.expressions.elementwise import is_wide
 from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.device.expressions.parameters import Parameters
 
-__all__ = ["Matrices", "column_position", "index_defines", "loading", "parameters_for"]
+__all__ = ["Matrices", "column_position", "element_macros", "index_defines", "loading", "parameters_for"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +69,12 @@ def loading(array: Strided) -> tuple[tuple[str, str | int], ...]:
     storage = STORAGE[array.element_type]
     get = f"get_{storage}(x)" if array.element_type in HALF_TYPES else "(x)"
     return ("T", storage), ("GET(x)", get)
+
+
+def element_macros(letter: str, array: Strided) -> dict[str, str | int]:
+    """The macros of ``loading`` for one of several matrices, ``TA`` and ``GET_A`` for ``A``."""
+    (_, storage), (_, get) = loading(array)
+    return {f"T{letter}": storage, f"GET_{letter}(x)": get}
 
 
 def parameters_for(arrays: Sequence[Strided]) -> Parameters:

@@ -276,24 +276,28 @@ def multiply_panels(
     else:
         macros |= {"B_ROW": parameters.index(b_row), "B_START": "COLUMN_START"}
         macros["COLUMN_START"] = "(first + PANEL <= N ? first : N - PANEL)"
+    text = _product_text(epilogue, is_exact=bool(matrices.exact_terms))
+    if matrices.exact_terms:
+        macros["EXACT_TERMS"] = matrices.exact_terms
+    macros["PARAMETERS"] = parameters.text
+    source = KernelSource("product", text, (*macros.items(), *index_defines(parameters)))
+    groups = int(numbers["BLOCKS"]) * panels * matrices.batch
+    context.submit(Launch(source, (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes)))
+
+
+def _product_text(epilogue: Epilogue, *, is_exact: bool) -> str:
+    """The kernel's text, with sums of whole numbers as int32 if these are exact."""
     store = [
         *epilogue.row("batch * M + row + i"),
         "index_t begin = first - COLUMN_START, count = N - first < PANEL ? N - first : PANEL;",
         *stored_row(epilogue, "values + i * PANEL + begin", "FIRST_COLUMN + first", "count"),
     ]
-    sums = _SUMS
-    if matrices.exact_terms:
-        sums = _EXACT_SUMS
-        macros["EXACT_TERMS"] = matrices.exact_terms
-    text = _PRODUCT.replace("/*SUMS*/", sums).replace("/*STORE*/", "\n".join(f"      {line}" for line in store))
-    if matrices.exact_terms:
-        text = text.replace("f32 values[ROWS * PANEL]", "i32 values[ROWS * PANEL]").replace(
-            "VSTORE(sum[i][j], values", "VSTORE(total[i][j], values"
-        )
-    macros["PARAMETERS"] = parameters.text
-    source = KernelSource("product", text, (*macros.items(), *index_defines(parameters)))
-    groups = int(numbers["BLOCKS"]) * panels * matrices.batch
-    context.submit(Launch(source, (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes)))
+    text = _PRODUCT.replace("/*SUMS*/", _EXACT_SUMS if is_exact else _SUMS)
+    text = text.replace("/*STORE*/", "\n".join(f"      {line}" for line in store))
+    if not is_exact:
+        return text
+    whole = text.replace("f32 values[ROWS * PANEL]", "i32 values[ROWS * PANEL]")
+    return whole.replace("VSTORE(sum[i][j], values", "VSTORE(total[i][j], values")
 
 
 def _columns(context: DeviceContext, matrices: Matrices) -> tuple[Strided, BatchSteps, int, bool]:

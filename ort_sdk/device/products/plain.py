@@ -8,7 +8,7 @@ from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
 from ort_sdk.device.launches import KernelSource, Launch
 
 from .epilogue import Epilogue
-from .operands import Matrices, column_position, index_defines, loading, parameters_for
+from .operands import Matrices, column_position, element_macros, index_defines, parameters_for
 
 __all__ = ["multiply_plainly"]
 
@@ -48,8 +48,7 @@ def multiply_plainly(context: DeviceContext, product: Deferred, matrices: Matric
     for letter, array, axes in (("A", a, ("OUTER", "INNER", "ROW", "TERM")), ("B", b, ("OUTER", "INNER"))):
         numbers[f"{letter}_OFFSET"] = array.offset
         numbers |= {f"{letter}_{axis}": stride for axis, stride in zip(axes, array.strides, strict=False)}
-        (_, storage), (_, get) = loading(array)
-        macros |= {f"T{letter}": storage, f"GET_{letter}(x)": get}
+        macros |= element_macros(letter, array)
     macros |= {name: parameters.index(number, folds=False) for name, number in numbers.items()}
     macros |= column_position(matrices, parameters)
     lanes = context.device.lanes

@@ -92,7 +92,7 @@ def _exact_terms(left: Node, right: Node, k: int) -> int:
 
 
 def _loaded(context: DeviceContext, node: Node, *, widens: bool) -> Strided:
-    """A matrix in memory; where the kernel widens halves as it loads, those behind a cast to float32."""
+    """A matrix in memory; where the kernel widens float16 as it loads, those behind a cast to float32."""
     node = resolved(node)
     if widens:
         return materialised(context, arithmetic.cast_node(context, node, FLOAT))

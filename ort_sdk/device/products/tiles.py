@@ -12,7 +12,7 @@ from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
 from ort_sdk.device.launches import KernelSource, Launch
 
 from .epilogue import Epilogue
-from .operands import Matrices, column_position, index_defines, loading, parameters_for
+from .operands import Matrices, column_position, element_macros, index_defines, parameters_for
 
 __all__ = ["Tile", "multiply_tiles", "tile_for"]
 
@@ -210,8 +210,7 @@ def _tile_macros(tile: Tile, matrices: Matrices) -> dict[str, str | int]:
     macros: dict[str, str | int] = {"BM": tile.rows, "BN": tile.columns, "BK": tile.terms, "LX": lanes_x, "LY": lanes_y}
     macros |= {"TM": tile.lane_rows, "TN": tile.lane_columns}
     for letter, array in (("A", matrices.a), ("B", matrices.b)):
-        (_, storage), (_, get) = loading(array)
-        macros |= {f"T{letter}": storage, f"GET_{letter}(x)": get}
+        macros |= element_macros(letter, array)
     # lanes next to each other load along the axis whose elements are
     by_term = ("((e) / BK)", "((e) % BK)")
     by_row, by_column = ("((e) % BM)", "((e) / BM)"), ("((e) % BN)", "((e) / BN)")

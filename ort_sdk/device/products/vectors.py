@@ -7,7 +7,7 @@ from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
 from ort_sdk.device.launches import KernelSource, Launch
 
 from .epilogue import Epilogue
-from .operands import Matrices, column_position, index_defines, loading, parameters_for
+from .operands import Matrices, column_position, element_macros, index_defines, parameters_for
 
 __all__ = ["MOST_ROWS", "multiply_vectors"]
 
@@ -88,8 +88,7 @@ def multiply_vectors(context: DeviceContext, product: Deferred, matrices: Matric
     for letter, array in (("A", a), ("B", b)):
         steps = zip(("OFFSET", "OUTER", "INNER"), (array.offset, *array.strides[:2]), strict=True)
         numbers |= {f"{letter}_{name}": step for name, step in steps}
-        (_, storage), (_, get) = loading(array)
-        macros |= {f"T{letter}": storage, f"GET_{letter}(x)": get}
+        macros |= element_macros(letter, array)
     macros |= {name: parameters.index(number, folds=False) for name, number in numbers.items()}
     macros |= {"A_ROW": parameters.index(a.strides[2]), "A_TERM": parameters.index(a.strides[3])}
     macros |= column_position(matrices, parameters)

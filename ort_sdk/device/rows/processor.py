@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ort_sdk.device.element_types import COMPUTE
+from ort_sdk.device.expressions.index_space import decoded
 from ort_sdk.device.expressions.writer import stored
 
-from .text import ElementTarget, RowText, combined, decoded, start_of
+from .text import ElementTarget, RowText, combined, start_of
 
 __all__ = ["ProcessorText"]
 

@@ -15,7 +15,7 @@ from ort_sdk.device.expressions.writer import ExpressionWriter, stored
 from .form import RowForm
 from .program import COMBINATIONS, RowProgram, Step
 
-__all__ = ["ElementTarget", "ElementValue", "RowTarget", "RowText", "combined", "decoded", "start_of"]
+__all__ = ["ElementTarget", "ElementValue", "RowTarget", "RowText", "combined", "start_of"]
 
 _BOUNDS = {
     "f32": ("-INFINITY", "INFINITY"),
@@ -40,15 +40,6 @@ def combined(combination: str, a: str, b: str, kind: str, *, vector: bool = Fals
     """Text of two values combined."""
     text = COMBINATIONS[combination].text.format(a=a, b=b)
     return text.replace("SELECT(", "SELECT_V(") if vector else f"({kind})({text})"
-
-
-def decoded(flat: str, names: Sequence[str], sizes: Sequence[str]) -> list[str]:
-    """Statements that make the index along each axis of a flat index."""
-    lines, rest = [], flat
-    for axis in range(len(names) - 1, 0, -1):
-        lines.append(f"index_t {names[axis]} = ({rest}) % {sizes[axis]};")
-        rest = f"({rest}) / {sizes[axis]}"
-    return [*lines, f"index_t {names[0]} = {rest};"]
 
 
 @dataclass(frozen=True, slots=True)
