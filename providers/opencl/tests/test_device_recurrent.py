@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import ort_sdk as ort
-from ort_sdk.device import CapturedCall, capture
+from ort_sdk.device import CapturedCall
 
 pytestmark = pytest.mark.opencl
 
@@ -38,7 +38,7 @@ def test_recurrent_layers(op_type, gates, lengths, monkeypatch):
         bind(self, *arguments)
         calls.append(self.count)
 
-    monkeypatch.setattr(capture.CapturedCall, "__init__", counted)
+    monkeypatch.setattr(CapturedCall, "__init__", counted)
     model = _model(op_type, gates, lengths)
     session = ort.InferenceSession(model, providers=["OpenCLExecutionProvider", "CPUExecutionProvider"])
     assert {each.provider for each in session.placements()} == {"OpenCLExecutionProvider"}
