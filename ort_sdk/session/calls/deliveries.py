@@ -75,6 +75,11 @@ class Deliveries:
                 self._others.append((position, each))
         self._fills_several = sum(each.target is not None for each in outputs) > 1
 
+    @property
+    def go_to_host(self) -> bool:
+        """Whether some come from a device to the host."""
+        return bool(self._downloads)
+
     def place(self, results: list[Array]) -> list[Array]:
         """Bring results where they are wanted, in memory of their own or the caller's; inside the scope of the run.
 
