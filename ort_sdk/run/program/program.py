@@ -37,7 +37,7 @@ class Program:
     """
 
     __slots__ = (
-        *("_blocks", "_charges", "_code", "_is_limited", "_steps", "_text", "_timed"),
+        *("_blocks", "_charges", "_code", "_is_limited", "_nowhere", "_steps", "_text", "_timed"),
         *("bound_count", "device_bytes", "fused", "layout_copies", "operators"),
     )
 
@@ -54,6 +54,7 @@ class Program:
         """Bytes of the blocks on devices that its buffers are in, which other programs may share."""
         self._blocks, self._charges = tuple(bound.blocks), tuple(bound.charges)
         self._is_limited = any(charge.is_limited for charge in bound.charges)
+        self._nowhere = (None,) * len(fused.specialisation.fetches)
         self._steps = fused.specialisation.steps
         self._text = generate_code(fused.specialisation, bound)
         self._code = self._text.code()
@@ -80,23 +81,26 @@ class Program:
                 found.setdefault(member.node, {}).update({} if algorithm is None else {algorithm: None})
         return {node: ", ".join(names) or None for node, names in found.items()}
 
-    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
-        """Replay. Arguments and result as for ``execute``; or the side exit it took.
+    def run(
+        self, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None] | None = None
+    ) -> list[Array] | Exited:
+        """Replay. Arguments and result as for ``PlanRunner.run``; or the side exit it took.
 
         ``control.program_observer`` is called for the steps afterwards.
         """
+        targets = self._nowhere if targets is None else targets
         if self._charges:
             if self._is_limited:
-                return self._run_charged(feeds, control)
+                return self._run_charged(feeds, control, targets)
             for charge in self._charges:
                 charge.note()
         observer = control.program_observer
         if observer is not None:
-            return self._run_timed(feeds, control, observer)
-        fetched: list[Array] | Exited = _call(self._code, feeds, control)
+            return self._run_timed(feeds, control, targets, observer)
+        fetched: list[Array] | Exited = _call(self._code, feeds, control, targets)
         return fetched
 
-    def _run_charged(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
+    def _run_charged(self, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None]) -> list[Array] | Exited:
         """The same, with feeds and results on devices counted meanwhile."""
         observer, taken = control.program_observer, []
         try:
@@ -104,29 +108,31 @@ class Program:
                 charge.take()
                 taken.append(charge)
             if observer is not None:
-                return self._run_timed(feeds, control, observer)
-            fetched: list[Array] | Exited = _call(self._code, feeds, control)
+                return self._run_timed(feeds, control, targets, observer)
+            fetched: list[Array] | Exited = _call(self._code, feeds, control, targets)
             return fetched
         finally:
             for charge in taken:
                 charge.give_back()
 
-    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array] | Exited:
+    def _run_timed(
+        self, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None], observer: StepObserver
+    ) -> list[Array] | Exited:
         code = self._timed = self._timed or self._text.code(is_timed=True)
         fetched: list[Array] | Exited
-        fetched, stamps = _call(code, feeds, control)
+        fetched, stamps = _call(code, feeds, control, targets)
         # A run that took a side exit has fewer steps.
         for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=False):
             observer(launched.step, start, end - start)
         return fetched
 
 
-def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl) -> Any:
+def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None]) -> Any:
     """What ``RunScope`` does, too: in a small model making one takes as long as a step."""
     previous = current.control
     current.control = control
     try:
-        return code.function(feeds, control.terminate or _NEVER)
+        return code.function(feeds, control.terminate or _NEVER, targets)
     except Exception as error:
         code.locate(error)
         raise

@@ -109,9 +109,9 @@ class BoundRuns:
                 overwritten = self._overwritten(feeds, checked) if self._in_place else {}
                 if overwritten:
                     with overwriting(overwritten.values()), _not_begun_again():
-                        results = self._runner.run(feeds, control, signature)
+                        results = self._runner.run(feeds, control, signature, checked.targets)
                 else:
-                    results = self._runner.run(feeds, control, signature)
+                    results = self._runner.run(feeds, control, signature, checked.targets)
                 if checked.deliveries is not None:
                     placed = checked.deliveries.place(results)
                 if self._queues and (checked.on_devices or checked.deliveries is not None):
@@ -190,7 +190,8 @@ class BoundRuns:
         queues = tuple(self._queue_of(value.device) for value in on_devices)
         deliveries = None if is_on_host else self._deliveries(outputs)
         places = (on_devices, arrays, queues, deliveries)
-        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled))
+        targets = None if deliveries is None else deliveries.targets(len(self._fetches))
+        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled), targets)
 
     def _deliveries(self, outputs: Sequence[tuple[int, Target]]) -> Deliveries:
         last = {index: position for position, (index, _) in enumerate(outputs)}

@@ -60,7 +60,7 @@ class Deliveries:
         self._outputs, self._transfers = tuple(outputs), transfers
         self._places = [(each.target, each.wanted_in, each.type, each.queue) for each in outputs]
         self._handed_over: list[tuple[int, int]] = []
-        self._fills: list[tuple[Delivery, OrtValue, Callable[[Array, Array], None]]] = []
+        self._fills: list[tuple[Delivery, OrtValue, Array, Callable[[Array, Array], None]]] = []
         self._downloads: dict[OrtDevice, list[tuple[int, Delivery]]] = {}
         self._others: list[tuple[int, Delivery]] = []
         for position, each in enumerate(outputs):
@@ -68,7 +68,7 @@ class Deliveries:
             if each.stays and each.target is None:
                 self._handed_over.append((position, each.fetch))
             elif fill is not None and each.target is not None:
-                self._fills.append((each, each.target, fill))
+                self._fills.append((each, each.target, each.target.value, fill))
             elif each.goes_to_host:
                 self._downloads.setdefault(each.made_in.device, []).append((position, each))
             else:
@@ -79,6 +79,21 @@ class Deliveries:
     def go_to_host(self) -> bool:
         """Whether some come from a device to the host."""
         return bool(self._downloads)
+
+    def targets(self, count: int) -> Sequence[Array | None] | None:
+        """Memory of the caller's that a run may leave results in by itself, by fetch; None if there is none.
+
+        Not where a result may be a view of a feed: that memory may be the feed's, and is to be filled last.
+
+        Args:
+            count: of fetches.
+        """
+        if not self._fills or not all(each.is_owned for each in self._outputs):
+            return None
+        arrays: list[Array | None] = [None] * count
+        for each, _, array, _ in self._fills:
+            arrays[each.fetch] = array
+        return arrays
 
     def place(self, results: list[Array]) -> list[Array]:
         """Bring results where they are wanted, in memory of their own or the caller's; inside the scope of the run.
@@ -105,11 +120,11 @@ class Deliveries:
                 placed[position] = value
             elif not each.target.holds(value):
                 self._fill(each.target, value, each)
-        for each, target, fill in self._fills:
+        for each, target, array, fill in self._fills:
             value = results[each.fetch]
-            if not (each.may_be_there and target.holds(value)):
+            if value is not array and not (each.may_be_there and target.holds(value)):
                 check_fits(target, value, each.made_in, each.type, each.name)
-                fill(value, target.value)
+                fill(value, array)
         return placed
 
     def values(self, placed: list[Array], ready: Sequence[Ready | None]) -> list[OrtValue]:
