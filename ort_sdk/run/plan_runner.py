@@ -11,7 +11,7 @@ from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
 from .program_memory import ProgramMemory
-from .types import BindingProvider, ProgramRow, signature_of
+from .types import BindingProvider, ProgramRow, Targets, signature_of
 
 if TYPE_CHECKING:
     from .program.cache import ProgramCache
@@ -53,7 +53,7 @@ class PlanRunner:
         feeds: Sequence[Array],
         control: RunControl,
         signature: tuple[Any, ...] | None = None,
-        targets: Sequence[Array | None] | None = None,
+        targets: Targets | None = None,
     ) -> list[Array]:
         """Run once. Arguments and result as for ``execute``.
 
@@ -61,8 +61,8 @@ class PlanRunner:
             feeds: in the plan's order.
             control: what may interrupt or watch the run.
             signature: that of the feeds, if it is known.
-            targets: for each fetch, the array of its device that the caller wants it in, or None. A result that a program copies
-                for the caller in any case is in that array then, if shape and type fit; the array itself is returned.
+            targets: where the caller wants results. One that a program copies for the caller in any case is there then, if shape
+                and type fit, and the array itself is returned.
         """
         if not self._use_programs or control.observer is not None:
             return execute(self.plan, feeds, control)

@@ -14,7 +14,7 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plan import ExecutionPlan
 from ort_sdk.run import types
 from ort_sdk.run.executor import RunControl, execute
-from ort_sdk.run.types import BindingProvider, ProgramRow, signature_of
+from ort_sdk.run.types import BindingProvider, ProgramRow, Targets, signature_of
 
 from .arenas import ProgramArenas, ProgramOutOfMemory
 from .dynamic_shapes import DynamicKey, DynamicShapes, DynamicSignature
@@ -167,7 +167,7 @@ class ProgramCache:
         signature: tuple[Any, ...],
         feeds: Sequence[Array],
         control: RunControl,
-        targets: Sequence[Array | None] | None = None,
+        targets: Targets | None = None,
     ) -> list[Array]:
         """Run by the program of the signature, or of its dynamic shapes; else trace it if it is due, or run shape-generic.
 

@@ -145,8 +145,8 @@ class BoundRuns:
         ends = [recorded(provider) for provider in self._queues]
         if earlier and (checked.deliveries is None or checked.deliveries.go_to_host):
             # what the host has read was queued after them
-            for each in earlier:
-                each.tell_untold()
+            for before in earlier:
+                before.tell_untold()
         elif earlier:
             for end in ends:
                 end.follow(earlier)
@@ -155,10 +155,9 @@ class BoundRuns:
         is_awaited = any(map(_is_shared, checked.on_devices)) or -1 in checked.queues
         is_awaited = is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1"
         if is_awaited or (self._reads_late and (checked.feeds is None or checked.feeds.reads_host)):
-            for each in ready:
-                if each is not None:
-                    each.wait()
-            ready = [None] * len(ready)
+            for end in ends:
+                end.wait()
+            ready = [None] * len(ends)
         elif self._reads_late:
             self._unread = tuple(ready)
         ready.append(None)

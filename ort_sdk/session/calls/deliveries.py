@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ort_sdk.api import Array, InvalidArgument, OrtDevice
 from ort_sdk.memory import DataTransferManager
+from ort_sdk.run import Targets
 from ort_sdk.session.providers.device_memory import DeviceAccess
 from ort_sdk.session.providers.readiness import Ready
 from ort_sdk.session.values.ort_value import OrtValue
@@ -80,7 +81,7 @@ class Deliveries:
         """Whether some come from a device to the host."""
         return bool(self._downloads)
 
-    def targets(self, count: int) -> Sequence[Array | None] | None:
+    def targets(self, count: int) -> Targets | None:
         """Memory of the caller's that a run may leave results in by itself, by fetch; None if there is none.
 
         Not where a result may be a view of a feed: that memory may be the feed's, and is to be filled last.
@@ -93,7 +94,7 @@ class Deliveries:
         arrays: list[Array | None] = [None] * count
         for each, _, array, _ in self._fills:
             arrays[each.fetch] = array
-        return arrays
+        return Targets(arrays)
 
     def place(self, results: list[Array]) -> list[Array]:
         """Bring results where they are wanted, in memory of their own or the caller's; inside the scope of the run.

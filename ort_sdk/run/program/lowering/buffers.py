@@ -70,8 +70,7 @@ class BoundSteps:
     device_feeds: dict[int, Callable[[Array], None]] = field(default_factory=dict)
     """Value of the user on a device → copies it to its buffer in each run."""
     device_fetches: dict[int, Callable[[Array, Array | None], Array]] = field(default_factory=dict)
-    """Value handed to the user on a device → makes the copy of its buffer that the user gets, in an array of the user's if it is
-    given one that fits."""
+    """Value handed to the user on a device → makes the copy of its buffer that the user gets, in a given array or a new one."""
     providers: dict[int, ExecutionProvider] = field(default_factory=dict)
     """Position of a step → the provider whose call it is."""
     staging: dict[int, HostArray] = field(default_factory=dict)
@@ -224,11 +223,11 @@ def assign_buffers(
 def fetch_copier(
     provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType
 ) -> Callable[[Array, Array | None], Array]:
-    """What makes the copy of a buffer on a device that the user gets, in an array of the user's if it is given one that fits."""
+    """What makes the copy of a buffer on a device that the user gets, in a given array or a new one."""
     fill = _filler_of(provider)
 
     def copied(array: Array, target: Array | None) -> Array:
-        if target is None or target.shape != shape or target.dtype != array.dtype:
+        if target is None:
             target = allocated_array(provider, shape, element_type)
         fill(array, target)
         return target
