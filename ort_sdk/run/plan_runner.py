@@ -11,7 +11,7 @@ from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
 from .program_memory import ProgramMemory
-from .types import BindingProvider, ProgramRow, signature_of
+from .types import BindingProvider, ProgramRow, Targets, signature_of
 
 if TYPE_CHECKING:
     from .program.cache import ProgramCache
@@ -48,8 +48,22 @@ class PlanRunner:
         self.memory = ProgramMemory() if memory is None else memory
         self.memory.join(self)
 
-    def run(self, feeds: Sequence[Array], control: RunControl, signature: tuple[Any, ...] | None = None) -> list[Array]:
-        """Run once. Arguments and result as for ``execute``; ``signature`` is that of the feeds, if it is known."""
+    def run(
+        self,
+        feeds: Sequence[Array],
+        control: RunControl,
+        signature: tuple[Any, ...] | None = None,
+        targets: Targets | None = None,
+    ) -> list[Array]:
+        """Run once. Arguments and result as for ``execute``.
+
+        Args:
+            feeds: in the plan's order.
+            control: what may interrupt or watch the run.
+            signature: that of the feeds, if it is known.
+            targets: where the caller wants results. One that a program copies for the caller in any case is there then, if shape
+                and type fit, and the array itself is returned.
+        """
         if not self._use_programs or control.observer is not None:
             return execute(self.plan, feeds, control)
         if signature is None:
@@ -64,7 +78,7 @@ class PlanRunner:
             if not self.memory.admit(programs):
                 return execute(self.plan, feeds, control)
         try:
-            return programs.run(signature, feeds, control)
+            return programs.run(signature, feeds, control, targets)
         except OutOfMemory:
             if is_overwriting() or not self._drop_device_memory(programs):
                 raise

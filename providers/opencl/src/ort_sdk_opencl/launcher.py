@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import Event, HostArray
 from ort_sdk.device import Argument, KernelSource, Launch, Memory, MovingMemory, Scalar, packed_scalar
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool
 
 from .bound_calls import OpenClCall
 from .device_queue import DeviceQueue
 from .programs import Programs
+from .runs import OpenClEvent
 
 __all__ = ["OpenClLauncher"]
 
@@ -49,23 +51,38 @@ class OpenClLauncher:
         self.queue.upload(array, memory.handle)
 
     def download(self, memory: Memory, array: HostArray) -> None:
-        self.queue.download(memory.handle, array)
+        self.queue.download([(memory.handle, array)])
 
     def finish(self) -> None:
         self.queue.finish()
 
+    def run(self) -> AbstractContextManager[None]:
+        return self.queue.run()
+
+    def record_event(self) -> OpenClEvent:
+        return self.queue.record()
+
+    def order_after(self, event: Event) -> None:
+        # a queue's own work is in order, and events of other contexts are nothing that a queue could wait for
+        if not isinstance(event, OpenClEvent) or event.queue is not self.queue:
+            event.wait()
+
+    def stamp(self) -> Any:
+        return self.queue.stamp()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        return float(end.profile.end - start.profile.end) * 1e-9
+
     def launch(self, launch: Launch) -> None:
         queue = self.queue
-        queue.check()
         # Setting arguments and queueing are two calls on one object, which threads share.
-        with queue.lock:
+        with queue.queueing(f"queueing kernel '{launch.kernel.name}'"):
             kernel = self._kernels.get(launch.kernel)
             if kernel is None:
                 kernel = self._kernels[launch.kernel] = self._kernel(launch)
             arguments = [_argument(each, {}) for each in launch.arguments]
-            with queue.errors(f"queueing kernel '{launch.kernel.name}'"):
-                kernel.set_args(*arguments, *([queue.status_word()] if launch.reports else []))
-                queue.note(cl.enqueue_nd_range_kernel(queue.queue, kernel, _global_size(launch), launch.lanes))
+            kernel.set_args(*arguments, *([queue.status_word()] if launch.reports else []))
+            queue.note(cl.enqueue_nd_range_kernel(queue.queue, kernel, _global_size(launch), launch.lanes))
 
     def bind(self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]) -> OpenClCall:
         rows, changes, reports = [], [], []
