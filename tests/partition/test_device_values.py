@@ -187,6 +187,39 @@ def test_what_a_loop_carries_stays_on_the_device(strict, trips):
     assert assert_agree(strict, model, feeds) == [(1, 1 + trips)] * 2
 
 
+SCAN = """g (float[t, 4] x) => (float[4] y) {
+    last = Scan (start, x) <num_scan_inputs = 1, body = b (float[4] state, float[4] row) => (float[4] next) {
+        sum = Add (state, row)
+        wave = Sin (sum)
+        next = Cos (wave)
+    }>
+    y = Abs (last)
+}"""
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_the_states_of_a_scan_stay_on_the_device(strict, length):
+    model = model_bytes(SCAN, start=np.ones(4, np.float32))
+    feeds = [{"x": normal(seed, length, 4)} for seed in range(6)]
+    # The rows, which are slices on the host, and the result.
+    assert assert_agree(strict, model, feeds) == [(length, 1)] * 2
+
+
+def test_states_of_a_scan_that_swap_and_stay(strict):
+    graph = """g (float[t, n, 4] x, float[n, 4] s) => (float[n, 4] y, float[n, 4] z, float[n, 4] w, float[t, n, 4] all) {
+        a = Neg (s)
+        y, z, w, all = Scan (a, s, s, x) <num_scan_inputs = 1, body = b (
+            float[n, 4] first, float[n, 4] second, float[n, 4] same, float[n, 4] row
+        ) => (float[n, 4] second, float[n, 4] next, float[n, 4] same, float[n, 4] each) {
+            sum = Add (first, row)
+            next = Sin (sum)
+            each = Sub (next, same)
+        }>
+    }"""
+    feeds = [{"x": normal(seed, 1 + seed % 3, 3, 4), "s": normal(9, 3, 4)} for seed in range(8)]
+    assert_agree(strict, model_bytes(graph), feeds)
+
+
 def test_a_loop_hands_on_a_state_that_it_does_not_change(strict):
     graph = """g (int64 trips, float[n, 4] x) => (float[n, 4] y, float[n, 4] z) {
         yes = Constant <value = bool {1}> ()

@@ -66,7 +66,7 @@ class ScanBody:
         return stacked(self.info, self.xp, values, axis, self.body.output_names[position])
 
 
-@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True)
+@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True, hands_on_values=True)
 class Scan(ScanBody, OpKernel):
     """Runs the body on one slice of each scan input after the other, passing state on.
 

@@ -14,7 +14,7 @@ from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, DeviceCopy, InitializerPlacement, PackingNode, Prepacker, weight_identity
-from ort_sdk.partition import COPY_DOMAIN, FIRST_CARRIED, Assignment, ValueDevices, carried_devices
+from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices, carried_devices, carried_values
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
 from ort_sdk.session.providers.opened import SessionProvider, binding_providers
@@ -92,16 +92,17 @@ class SessionPlanner:
         kernel = create_kernel(create_info, info)
         kernel_def = create_info.kernel_def
         packed_inputs, packers = self._prepack(provider, kernel, node, info.constants)
-        carried = carried_devices(node, devices) if node.subgraphs and kernel_def.hands_on_values else {}
-        passed = tuple((index, index - FIRST_CARRIED) for index in carried)
+        values = carried_values(node) if node.subgraphs and kernel_def.hands_on_values else None
+        carried = {} if values is None else carried_devices(node, devices)
+        first = 0 if values is None else values.first_input
         return NodeKernel(
             kernel,
             provider.device,
             packed_inputs=packed_inputs,
             packers=packers,
             host_inputs=kernel_def.input_on_host,
-            input_devices=carried,
-            aliases=(*kernel_def.alias, *kernel_def.may_inplace, *passed),
+            input_devices={first + index: device for index, device in carried.items()},
+            aliases=(*kernel_def.alias, *kernel_def.may_inplace, *((first + index, index) for index in carried)),
         )
 
     def _bodies(self, node: Node, devices: ValueDevices) -> dict[str, Subgraph]:
