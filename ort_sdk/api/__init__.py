@@ -86,6 +86,7 @@ from .kernel import (
     OpKernel,
     PrePackedWeights,
     Slot,
+    Stacking,
     Subgraph,
 )
 from .kernel_registry import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ort_sdk.api import CPU_DEVICE, OrtDevice
 from ort_sdk.api.data_classes import dataclass, field
@@ -28,20 +28,25 @@ class ValueDevices:
     """``id(body graph)`` → the same for it."""
 
 
-def insert_copies(assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> ValueDevices:
+def insert_copies(
+    assignment: Assignment,
+    provider_devices: Mapping[str, OrtDevice],
+    can_stack: Callable[[OrtDevice, str | None], bool] = lambda _device, _type: False,
+) -> ValueDevices:
     """Insert copy nodes wherever a node reads a value that lives on another device.
 
     A graph input is fed to the device of its readers if they agree, and to the host otherwise; graph outputs stay where
     they are made, and are copied when they are fetched. What bodies make stays on a device if it is read there: results of an If,
-    and what a Loop or Scan carries.
+    and what a Loop or Scan carries or gathers.
 
     Args:
         assignment: its graph and bodies are changed in place.
         provider_devices: provider → device.
+        can_stack: whether tensors of a type can be stacked on a device, of all iterations of a body.
     """
     if all(device == CPU_DEVICE for device in provider_devices.values()):
         return _on_host(assignment.graph, {})
-    return _Inserter(assignment, provider_devices).graph(assignment.graph)
+    return _Inserter(assignment, provider_devices, can_stack).graph(assignment.graph)
 
 
 def _on_host(graph: Graph, captured: Mapping[str, OrtDevice]) -> ValueDevices:
@@ -80,9 +85,14 @@ def carried_devices(node: Node, devices: ValueDevices) -> dict[int, OrtDevice]:
 
 
 class _Inserter:
-    def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        provider_devices: Mapping[str, OrtDevice],
+        can_stack: Callable[[OrtDevice, str | None], bool],
+    ) -> None:
         self._provider_devices = provider_devices
-        self._reading = ReadingDevices(assignment, provider_devices)
+        self._reading = ReadingDevices(assignment, provider_devices, can_stack)
 
     def graph(self, graph: Graph) -> ValueDevices:
         """Insert the copies of a main graph."""
@@ -124,7 +134,9 @@ class _Inserter:
             fed = {argument.name: CPU_DEVICE for argument in body.inputs}
             fed.update({body.inputs[first_input + index].name: device for index, device in carried.items()})
             inside.append(self._nodes(body, {**_captured(node, body, outer.devices), **fed}))
-        left = dict(carried) or self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
+        left = self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
+        if values is not None:
+            left = {**carried, **self._reading.gathered(node, outer.graph, inside[0].devices)}
         for each in inside:
             for index, argument in enumerate(each.graph.outputs):
                 each.give_out(index, argument.name, left.get(index - first_output, CPU_DEVICE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ort_sdk.api import CPU_DEVICE, KernelDef, OrtDevice
 from ort_sdk.graph import Graph, Node
@@ -19,10 +19,16 @@ class ReadingDevices:
     Args:
         assignment: of the main graph.
         provider_devices: provider → device.
+        can_stack: whether tensors of a type can be stacked on a device.
     """
 
-    def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
-        self._assignment, self._provider_devices = assignment, provider_devices
+    def __init__(
+        self,
+        assignment: Assignment,
+        provider_devices: Mapping[str, OrtDevice],
+        can_stack: Callable[[OrtDevice, str | None], bool],
+    ) -> None:
+        self._assignment, self._provider_devices, self._can_stack = assignment, provider_devices, can_stack
         self._carried: dict[int, dict[int, OrtDevice]] = {}
 
     def kernel_def(self, node: Node) -> KernelDef | None:
@@ -92,6 +98,28 @@ class ReadingDevices:
             if name and device not in (None, CPU_DEVICE) and (device in wanted or not wanted):
                 found[index] = device
         return {index: device for index, device in found.items() if device is not None}
+
+    def gathered(self, node: Node, graph: Graph, devices: Mapping[str, OrtDevice]) -> dict[int, OrtDevice]:
+        """Output of a Loop or Scan that is gathered over iterations → the device where the body makes its parts.
+
+        Only where they can be stacked there, and if anything reads the output there, or only the caller of a run does.
+
+        Args:
+            node: any node with bodies.
+            graph: that it is in.
+            devices: of the values of its body.
+        """
+        values = carried_values(node) if self._hands_on(node) else None
+        if values is None:
+            return {}
+        body, found = node.subgraphs["body"], {}
+        for index, name in list(enumerate(node.outputs))[values.count :]:
+            part = body.outputs[values.first_output + index].name
+            device, wanted = self._device_made_on(body, part, devices), self._wanted(graph, name)
+            is_wanted = name and device not in (None, CPU_DEVICE) and (device in wanted or not wanted)
+            if device is not None and is_wanted and self._can_stack(device, body.node_arg(part).type):
+                found[index] = device
+        return found
 
     def _device_made_on(self, body: Graph, name: str, devices: Mapping[str, OrtDevice]) -> OrtDevice | None:
         return devices[name] if self._is_made(body, name) and _is_tensor(body, name) else None
