@@ -45,7 +45,7 @@ class Tuning:
         self.times = times
         self._store, self._own = store, (f"{__version__} {form.text}", form.dialect.prelude)
         self._chosen: dict[Key, str | None] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def chosen(self, key: Key, forms: Collection[str]) -> str | None:
         """The form that was found to be fastest; None if none is known, or it is not one of these."""
