@@ -224,6 +224,7 @@ __all__ = [
     "RuntimeException",
     "Shape",
     "Slot",
+    "Stacking",
     "StepFusion",
     "Subgraph",
     "SupportsBindCopy",

@@ -76,7 +76,7 @@ class PrePackedWeights:
 
 
 class Stacking(Protocol):
-    """How tensors that a body leaves on a device are stacked there, one of each iteration: by kernels of the device's provider."""
+    """How tensors that a body leaves on a device, one in each iteration, are stacked there: by kernels of its provider."""
 
     provider: Any
     """The ``ExecutionProvider`` of the session whose arrays they are."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
+from .carried_values import carried_values
 from .graph_partitioner import partition
 from .half_precision.keep_float import keep_float
-from .carried_values import carried_values
 from .memcpy import COPY_DOMAIN, ValueDevices, carried_devices, insert_copies
 
 __all__ = [

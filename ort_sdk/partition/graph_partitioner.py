@@ -18,8 +18,8 @@ from ort_sdk.kernels import RegistryLookup
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
-from .half_precision.insert_cast import insert_casts
 from .carried_values import LOOP_NUMBERS
+from .half_precision.insert_cast import insert_casts
 from .shape_arithmetic import is_shape_arithmetic
 
 __all__ = ["partition"]

@@ -72,8 +72,8 @@ def _kept(
     lanes = context.device.row_lanes(n)
     left = context.new((pairs, n), INT32)
     kernel = KernelSource("suppress", SUPPRESS_BY_GROUPS, (("LANES", lanes), *defines.items()))
-    memories = (boxes.held, scores.held, left.held, kept.held, counts.held)
-    context.submit(Launch(kernel, (pairs,), (lanes,), (*memories, *sizes, *thresholds), (2, 3, 4)))
+    arguments = (boxes.held, scores.held, left.held, kept.held, counts.held, *sizes, *thresholds)
+    context.submit(Launch(kernel, (pairs,), (lanes,), arguments, (2, 3, 4)))
     return kept, counts
 
 

@@ -44,8 +44,8 @@ FN void sift_down(GLOBAL_PTR(u64) heap, i32 count, i32 at, u64 key) {
   }
   heap[at] = key;
 }
-/* A lane keeps boxes of a batch and class: those of the heap, best first, that overlap with none kept before. Of these the corners
-   and areas are in rows of `pitch`, a multiple of BLOCK: boxes that fill up the last block have no area. */
+/* A lane keeps boxes of a batch and class: those of the heap, best first, that overlap with none kept before. Of these the
+   corners and areas are in rows of `pitch`, a multiple of BLOCK: boxes that fill up the last block have no area. */
 KERNEL WORKGROUP(1, 1, 1) void suppress(GLOBAL(const f32) boxes, GLOBAL(const f32) scores, GLOBAL_PTR(u64) heaps,
     GLOBAL_PTR(f32) table, GLOBAL(i32) kept, GLOBAL(i64) counts, i32 classes, i32 n, i32 most, i32 pitch, f32 share, f32 bound) {
   i64 pair = GROUP(0);
@@ -83,8 +83,8 @@ KERNEL WORKGROUP(1, 1, 1) void suppress(GLOBAL(const f32) boxes, GLOBAL(const f3
 SUPPRESS_BY_GROUPS = (
     _BOXES
     + """
-/* A group keeps boxes of a batch and class. Each round drops what overlaps with the box kept last, and finds the best of the rest;
-   a lane has every LANES-th box, and in `left` the list of those that are left of them. */
+/* A group keeps boxes of a batch and class. Each round drops what overlaps with the box kept last, and finds the best of the
+   rest; a lane has every LANES-th box, and in `left` the list of those that are left of them. */
 KERNEL WORKGROUP(LANES, 1, 1) void suppress(GLOBAL(const f32) boxes, GLOBAL(const f32) scores, GLOBAL_PTR(i32) left,
     GLOBAL(i32) kept, GLOBAL(i64) counts, i32 classes, i32 n, i32 most, f32 share, f32 bound) {
   LOCAL(u64, best, LANES);

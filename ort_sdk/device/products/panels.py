@@ -151,7 +151,7 @@ def panel_forms(matrices: Matrices) -> list[PanelForm]:
 
 
 def row_blocks(rows: int) -> list[int]:
-    """How many rows a lane may compute at a time: ``row_block`` first, then fewer, for which processors with few registers are."""
+    """How many rows a lane may compute at a time: ``row_block`` first, then fewer, for processors with few registers."""
     first = row_block(rows)
     return [first, *(size for size in (8, 6, 4) if size < first)]
 

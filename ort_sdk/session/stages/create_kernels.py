@@ -121,7 +121,7 @@ class SessionPlanner:
         values = carried_values(node)
         if values is None:
             return {}
-        body, found = node.subgraphs["body"], {}
+        body, found = node.subgraphs["body"], dict[int, Stacking]()
         for index, name in list(enumerate(node.outputs))[values.count :]:
             device = devices.devices.get(name, CPU_DEVICE)
             if name and device != CPU_DEVICE:

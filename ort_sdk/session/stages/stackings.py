@@ -46,7 +46,9 @@ class Stackers:
         provider = self._by_device.get(device)
         if provider is None or provider.registry is None or type_string is None:
             return None
-        unsqueeze = [row for row in _rows_of(provider, "Unsqueeze", type_string) if row.kernel_def.since_version <= UNSQUEEZE_VERSION]
+        unsqueeze = [
+            row for row in _rows_of(provider, "Unsqueeze", type_string) if row.kernel_def.since_version <= UNSQUEEZE_VERSION
+        ]
         concat = _rows_of(provider, "Concat", type_string)
         return (_newest(unsqueeze), _newest(concat)) if unsqueeze and concat else None
 

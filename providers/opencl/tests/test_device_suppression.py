@@ -121,7 +121,11 @@ def test_a_share_that_is_equal_is_not_above(xp, share):
     width = 2 * np.float32(share) / (1 + np.float32(share))
     boxes = np.float32([[[0, 0, 1, 1], [0, 1 - width, 1, 2 - width], [0, 0, 1, share], [0, 0, 3, 1]]])
     scores = np.float32([[[4, 3, 2, 1]]])
-    for bound in (np.nextafter(np.float32(share), np.float32(0)), np.float32(share), np.nextafter(np.float32(share), np.float32(1))):
+    for bound in (
+        np.nextafter(np.float32(share), np.float32(0)),
+        np.float32(share),
+        np.nextafter(np.float32(share), np.float32(1)),
+    ):
         np.testing.assert_array_equal(_kept(xp, boxes, scores, 4, bound), _expected(boxes, scores, 4, bound))
 
 

@@ -57,8 +57,8 @@ def parsed_options(options: Mapping[str, str], devices: Sequence[FoundDevice], d
     is_tuned, tunes = _flag(options, "tunable_op_enable"), _flag(options, "tunable_op_tuning_enable")
     if tunes and not is_tuned:
         raise InvalidArgument(
-            "OpenCLExecutionProvider: tunable_op_tuning_enable=1 without tunable_op_enable=1, so that what tuning finds would not "
-            "be used: give both, or none"
+            "OpenCLExecutionProvider: tunable_op_tuning_enable=1 without tunable_op_enable=1, so that what is found would not be "
+            "used: give both, or none"
         )
     return ProviderOptions(index, _dialect(options, devices[index]), _limit(options), is_tuned, tunes)
 
