@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, item_bytes, resolved
 from .launcher import Launcher
 from .launches import Launch, Memory
+
+if TYPE_CHECKING:
+    from .drivers.tuning import Tuning
 
 __all__ = ["DeviceContext", "HostReadDuringCapture", "Recording", "constant_of"]
 
@@ -47,10 +51,11 @@ class DeviceContext:
 
     Args:
         launcher: of the device.
+        tuning: forms of kernels that are preferred on the device; None for those that plans prefer for its class.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: Launcher, tuning: Tuning | None = None) -> None:
+        self.launcher, self.tuning = launcher, tuning
         self.device = launcher.device_class
         self._thread = threading.local()
         self._workspace: weakref.ref[Memory] = weakref.ref(Memory(0))

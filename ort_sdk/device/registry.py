@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry
+from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtMemType
 from ort_sdk.opset import add_opset
 
 from .context import DeviceContext
 from .kernel import DeviceKernel
 from .namespace.device_namespace import DeviceNamespace
-from .overrides import DECLINED, OVERWRITING, TAKEN_ON_DEVICE, overridden
+from .overrides import DECLINED, LEFT_ON_DEVICE, OVERWRITING, TAKEN_ON_DEVICE, overridden
 
 __all__ = ["device_registry"]
 
@@ -46,14 +46,13 @@ class _Wrapping:
         self._registry.add_source(captured, operators)
 
     def _factory(self, row: KernelCreateInfo) -> Any:
-        host_inputs = frozenset(row.kernel_def.input_memory_types)
-        host_outputs = bool(row.kernel_def.output_memory_types)
+        takes_host, host_outputs = row.kernel_def.input_on_host, bool(row.kernel_def.output_memory_types)
 
         def factory(info: KernelInfo) -> Any:
             kernel = row.create(info)
             shared: Any = getattr(kernel, "compute", kernel)
             compute = overridden(info, self._namespace, shared)
-            made = DeviceKernel(compute, self._namespace.context, kernel, host_inputs, host_outputs=host_outputs)
+            made = DeviceKernel(compute, self._namespace.context, kernel, takes_host, host_outputs=host_outputs)
             made.in_place = OVERWRITING.get((info.domain, info.op_type), ())
             return made
 
@@ -61,13 +60,15 @@ class _Wrapping:
 
 
 def _on_device(row: KernelCreateInfo) -> KernelCreateInfo:
-    """A kernel's definition, with the inputs on the device that the device's own function takes there, and what it declines."""
+    """A kernel's definition, with the values on the device that the device's own function has there, and what it declines."""
     definition = row.kernel_def
     operator = (definition.domain, definition.op_type)
     taken, declined = TAKEN_ON_DEVICE.get(operator), DECLINED.get(operator)
     if taken:
-        on_host = {position: kind for position, kind in definition.input_memory_types.items() if position not in taken}
-        definition = dataclasses.replace(definition, input_memory_types=on_host)
+        places = {**definition.input_memory_types, **dict.fromkeys(taken, OrtMemType.DEFAULT)}
+        definition = dataclasses.replace(definition, input_memory_types=places)
+    if operator in LEFT_ON_DEVICE:
+        definition = dataclasses.replace(definition, output_memory_types={})
     if declined is not None:
         definition = dataclasses.replace(definition, when=declined)
     return KernelCreateInfo(definition, row.create)
