@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Mapping
+from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +13,7 @@ import numpy as np
 from ort_sdk.api import ExtentError
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "index32", "index64", "packed_scalar"]
+__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "filled_source", "index32", "index64", "packed_scalar"]
 
 
 class Memory:
@@ -80,6 +83,24 @@ class KernelSource:
     """Of the kernel function."""
     text: str
     defines: tuple[tuple[str, str | int], ...] = ()
+
+
+def filled_source(name: str, text: str, names: Mapping[str, str], defines: Mapping[str, str | int]) -> KernelSource:
+    """A kernel whose text has names to be filled in.
+
+    Args:
+        name: of the kernel function.
+        text: with ``$names``; one of a module's, which are few.
+        names: for the text.
+        defines: macros.
+    """
+    return _filled(name, text, tuple(names.items()), tuple(defines.items()))
+
+
+@functools.lru_cache(maxsize=512)
+def _filled(name: str, text: str, names: tuple[tuple[str, str], ...], defines: tuple[tuple[str, str | int], ...]) -> KernelSource:
+    # Launches of a kernel mostly differ in numbers, which are no part of its text; filling it in takes longer than all the rest.
+    return KernelSource(name, Template(text).substitute(dict(names)), defines)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from .attention.group_query import IN_PLACE, group_query_attention
 from .boxes.suppression import non_max_suppression
 from .namespace.device_namespace import DeviceNamespace, Override
 from .products.overrides import PRODUCT_OVERRIDES
+from .recurrent.lstm import lstm
 from .rows.operators import ROW_OVERRIDES
 
 __all__ = ["DECLINED", "LEFT_ON_DEVICE", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
@@ -22,6 +23,7 @@ _SUPPRESSION = ("", "NonMaxSuppression")
 OVERRIDES: Mapping[tuple[str, str], Override] = {
     **ROW_OVERRIDES,
     **PRODUCT_OVERRIDES,
+    ("", "LSTM"): lstm,
     _GROUP_QUERY: group_query_attention,
     _SUPPRESSION: non_max_suppression,
 }
@@ -70,6 +72,10 @@ def _checked(compute: Compute, check: Callable[..., None]) -> Compute:
         check(inputs)
         return compute(*inputs)
 
+    # what a kernel declares, beside computing
+    for ability in ("bounded_input", "bounds"):
+        if hasattr(compute, ability):
+            setattr(run, ability, getattr(compute, ability))
     return run
 
 

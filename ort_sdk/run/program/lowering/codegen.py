@@ -265,6 +265,9 @@ class _Writer:
             value = self._specialisation.values[index]
             self._names[f"d{index}"] = value.dtype
             conditions.append(f"v{index}.shape != {tuple(map(int, value.shape))} or v{index}.dtype != d{index}")
+        if guard.bounded is not None:
+            index, least, most = guard.bounded
+            conditions.append(f"not {least} <= v{index}.item() <= {most}")
         self._side_exits[len(self._lines)] = self._side_exit(position, launched, guard)
         self._lines.append(f"if {' or '.join(conditions)}:")
         for index in guard.checked:
