@@ -102,6 +102,9 @@ class SupportsRuns(Protocol):
     def record_event(self) -> RunEvent:
         """The end of what this thread's run has queued so far; if that is nothing, of all that any thread has."""
 
+    def finish(self) -> None:
+        """See ``Launcher.finish``."""
+
     def order_after(self, event: Event) -> None:
         """Let what is queued from now on begin when an event has happened, which may be of another device."""
 

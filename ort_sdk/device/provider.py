@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from .array import DeviceArray
 from .context import DeviceContext
 from .expressions import views
 from .expressions.nodes import Strided, element_count
-from .launcher import SupportsRuns
+from .launcher import Launcher, SupportsRuns
 from .launches import Memory
 from .programs.fusion import fuse_neighbours
 from .run_events import UnreadRuns
@@ -57,20 +59,8 @@ class DeviceExecutionProvider(ExecutionProvider):
         self._runs = context.launcher if isinstance(context.launcher, SupportsRuns) else None
         self._unread = UnreadRuns()
 
-    @contextlib.contextmanager
-    def run_scope(self) -> Iterator[None]:
-        with contextlib.nullcontext() if self._runs is None else self._runs.run():
-            try:
-                yield
-            except BaseException:
-                # the first error is the one to be raised
-                with contextlib.suppress(OrtSdkError):
-                    self.context.launcher.finish()
-                raise
-            if self._runs is None:
-                self.context.launcher.finish()
-            else:
-                self._unread.add(self._runs.record_event())
+    def run_scope(self) -> AbstractContextManager[None]:
+        return _WaitingScope(self.context.launcher) if self._runs is None else _RunScope(self._runs, self._unread)
 
     def synchronize(self) -> None:
         try:
@@ -134,6 +124,50 @@ class DeviceExecutionProvider(ExecutionProvider):
         if whole is not other:
             return False
         return begin == start if entirely else begin < start + second.nbytes and start < begin + first.nbytes
+
+
+class _WaitingScope:
+    """The scope of a run of a launcher that knows no runs."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._launcher.finish()
+            return
+        # the first error is the one to be raised
+        with contextlib.suppress(OrtSdkError):
+            self._launcher.finish()
+
+
+class _RunScope:
+    """The scope of a run that ends before its work; a class, since a generator takes some microseconds of each run."""
+
+    __slots__ = ("_launcher", "_run", "_unread")
+
+    def __init__(self, launcher: SupportsRuns, unread: UnreadRuns) -> None:
+        self._launcher, self._unread = launcher, unread
+        self._run = launcher.run()
+
+    def __enter__(self) -> None:
+        self._run.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is None:
+            try:
+                self._unread.add(self._launcher.record_event())
+            except BaseException as failure:
+                self._run.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        else:
+            # the first error is the one to be raised
+            with contextlib.suppress(OrtSdkError):
+                self._launcher.finish()
+        self._run.__exit__(kind, error, traceback)
 
 
 class DeviceAllocator:

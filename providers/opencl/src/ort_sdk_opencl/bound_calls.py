@@ -119,9 +119,10 @@ def _run(queue: DeviceQueue, parts: Sequence[OpenClCall | OpenClCopy], attempt: 
     with queue.queueing(attempt):
         # An event of a copy that is dropped before it happened is waited for.
         copies = [copy for part in parts if (copy := part.enqueue()) is not None]
-        end = queue.record() if copies else None
-    if end is not None:
-        end.wait()
+        if copies:
+            queue.record()
+    if copies:
+        queue.finish()
 
 
 def joined(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:

@@ -13,7 +13,7 @@ from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated
-from .runs import OpenClEvent, QueuedRun, StatusWord, ThreadRuns
+from .runs import OpenClEvent, QueuedRun, RunContext, StatusWord, ThreadRuns
 from .staging import MOST_STAGED_BYTES, StagingRing, as_bytes
 
 __all__ = ["DeviceQueue"]
@@ -68,16 +68,9 @@ class DeviceQueue:
 
     # -- runs
 
-    @contextlib.contextmanager
-    def run(self) -> Iterator[None]:
+    def run(self) -> RunContext:
         """Context of a run; see ``ort_sdk.device.SupportsRuns``."""
-        own = self._thread
-        outer, own.run = own.run, QueuedRun()
-        try:
-            yield
-            self._begin(own.run)
-        finally:
-            own.run = outer
+        return RunContext(self._thread, self._begin)
 
     def _begin(self, run: QueuedRun) -> None:
         """Let the device begin with what a run has queued, and wait until it has read what is not the queue's own."""
@@ -110,13 +103,14 @@ class DeviceQueue:
     def record(self) -> OpenClEvent:
         """The end of what this thread's run has queued so far, as an event; if that is nothing, of all that is queued."""
         run = self._thread.run
-        if run.end is None:
-            with self.queueing("reading what kernels have reported"):
-                word, run.word = run.word, None
-                if word is not None:
+        end = run.end
+        if end is None:
+            word, run.word = run.word, None
+            if word is not None:
+                with self.queueing("reading what kernels have reported"):
                     self.note(cl.enqueue_copy(self.queue, word.found, word.buffer, is_blocking=False))
-                run.end = OpenClEvent(self, run.last or self._last, word, run.earlier)
-        return run.end
+            end = run.end = OpenClEvent(self, run.last or self._last, word, run.earlier)
+        return end
 
     def finish(self) -> None:
         """Wait for what this thread's run has queued.
@@ -130,33 +124,36 @@ class DeviceQueue:
             return
         try:
             self.record().wait()
-        finally:
+        except OrtSdkError:
+            # it is told once
             run.forget()
+            raise
+        run.reads.clear()
 
     # -- copies
 
     def upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> None:
         """Copy a contiguous host array to a buffer; it has been read when this returns."""
-        copy = self.queue_upload(array, handle, offset_bytes)
+        with self.queueing(f"copying {array.nbytes} bytes to the device"):
+            copy = self.queue_upload(array, handle, offset_bytes)
         if copy is not None:
             with self.errors(f"copying {array.nbytes} bytes to the device"):
                 copy.wait()
 
     def queue_upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> Any:
-        """Queue a copy of a contiguous host array to a buffer.
+        """Queue a copy of a contiguous host array to a buffer, inside ``queueing``.
 
         Returns:
             None if the array has been read; else the event of the copy, which reads it.
         """
-        with self.queueing(f"copying {array.nbytes} bytes to the device"):
-            if array.nbytes <= MOST_STAGED_BYTES:
-                if self._staging is None:
-                    self._staging = StagingRing(self.context, self.queue)
-                self.note(self._staging.upload(self.queue, array, handle, offset_bytes))
-                return None
-            copy = cl.enqueue_copy(self.queue, handle, as_bytes(array), dst_offset=offset_bytes, is_blocking=False)
-            self.note(copy)
-            return copy
+        if array.nbytes <= MOST_STAGED_BYTES:
+            if self._staging is None:
+                self._staging = StagingRing(self.context, self.queue)
+            self.note(self._staging.upload(self.queue, array, handle, offset_bytes))
+            return None
+        copy = cl.enqueue_copy(self.queue, handle, as_bytes(array), dst_offset=offset_bytes, is_blocking=False)
+        self.note(copy)
+        return copy
 
     def read_before_the_end(self, copy: Any) -> None:
         """Let this thread's run last until a copy has read memory of the host."""
@@ -170,12 +167,12 @@ class DeviceQueue:
         """
         with self.queueing(f"copying {len(pairs)} arrays from the device"):
             copies = [self.queue_download(handle, array) for handle, array in pairs]
-            end = self.record()
-        end.wait()
+            self.record()
+        self.finish()
         copies.clear()
 
     def queue_download(self, handle: Any, array: HostArray) -> Any:
-        """Queue a copy of a buffer to a contiguous host array; its event, to be kept until it happened."""
+        """Queue a copy of a buffer to a contiguous host array, inside ``queueing``; its event, to be kept until it happened."""
         copy = cl.enqueue_copy(self.queue, as_bytes(array), handle, is_blocking=False)
         self.note(copy)
         return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ort_sdk.device import RunEvent
 if TYPE_CHECKING:
     from .device_queue import DeviceQueue
 
-__all__ = ["OpenClEvent", "QueuedRun", "StatusWord", "ThreadRuns"]
+__all__ = ["OpenClEvent", "QueuedRun", "RunContext", "StatusWord", "ThreadRuns"]
 
 _COMPLETE = cl.command_execution_status.COMPLETE
 _FLAGS = cl.mem_flags
@@ -68,6 +69,28 @@ class ThreadRuns(threading.local):
         self.run = QueuedRun()
 
 
+class RunContext:
+    """Context of a run of the thread that enters it.
+
+    Args:
+        thread: the threads' runs.
+        end: called with the run if it ends without an error.
+    """
+
+    __slots__ = ("_end", "_outer", "_thread")
+
+    def __init__(self, thread: ThreadRuns, end: Callable[[QueuedRun], None]) -> None:
+        self._thread, self._end = thread, end
+
+    def __enter__(self) -> None:
+        self._outer, self._thread.run = self._thread.run, QueuedRun()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        run, self._thread.run = self._thread.run, self._outer
+        if error is None:
+            self._end(run)
+
+
 class OpenClEvent(RunEvent):
     """The end of what a run has queued so far.
 
@@ -94,8 +117,11 @@ class OpenClEvent(RunEvent):
 
     def reached(self) -> int:
         if self._last is not None:
-            with self.queue.errors("waiting for kernels"):
+            self.queue.check()
+            try:
                 self._last.wait()
+            except cl.Error as error:
+                raise self.queue.failed(error, "waiting for kernels") from error
         word, self._last, self._word = self._word, None, None
         bits = 0 if word is None else int(word.found[0])
         if word is not None and not bits:
