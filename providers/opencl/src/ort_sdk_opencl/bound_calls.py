@@ -98,7 +98,7 @@ class OpenClCopy:
         with _queueing(self.queue, "queueing a copy"):
             event = self.enqueue()
         if event is not None:
-            event.wait()
+            self.queue.wait(event)
 
     def enqueue(self) -> Any:
         """Queue the copy, under the queue's lock; the event to be waited for before the host reads."""
@@ -135,7 +135,7 @@ class OpenClSequence:
             for part in self.parts:
                 last = part.enqueue() or last
         if last is not None:
-            last.wait()
+            self.queue.wait(last)
 
 
 def joined(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableMapping
 
 from ort_sdk.device import OPENCL, DeviceContext
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool, UnusableDevice, chosen_form, known_reason, opened_store
@@ -17,7 +18,11 @@ __all__ = ["context_in_form", "context_of", "device_context", "find_devices", "l
 
 _lock = threading.RLock()
 _queues: dict[int, DeviceQueue] = {}
-_contexts: dict[tuple[DeviceQueue, str, int], DeviceContext] = {}
+_Key = tuple[DeviceQueue, str, int]
+_contexts: dict[_Key, DeviceContext] = {}
+"""Those without a limit of memory: they keep their kernels and free memory for later sessions."""
+_limited: weakref.WeakValueDictionary[_Key, DeviceContext] = weakref.WeakValueDictionary()
+"""Those with one, of which there may be any number: each ends with its last session, and its registry."""
 
 
 def device_context(index: int, dialect: str = OPENCL.name, limit_bytes: int = 0) -> DeviceContext:
@@ -33,9 +38,10 @@ def device_context(index: int, dialect: str = OPENCL.name, limit_bytes: int = 0)
     """
     with _lock:
         queue = _queue(index)
-        context = _contexts.get((queue, dialect, limit_bytes))
+        found: MutableMapping[_Key, DeviceContext] = _limited if limit_bytes else _contexts
+        context = found.get((queue, dialect, limit_bytes))
         if context is None:
-            context = _contexts[queue, dialect, limit_bytes] = _made(queue, dialect, limit_bytes)
+            context = found[queue, dialect, limit_bytes] = _made(queue, dialect, limit_bytes)
         return context
 
 

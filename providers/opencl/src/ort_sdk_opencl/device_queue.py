@@ -63,7 +63,8 @@ class DeviceQueue:
 
     def part(self, handle: Any, offset_bytes: int, nbytes: int) -> Any:
         """A part of a buffer."""
-        return handle.get_sub_region(offset_bytes, nbytes)
+        with self.errors(f"making a part of {nbytes} bytes"):
+            return handle.get_sub_region(offset_bytes, nbytes)
 
     def settle(self) -> None:
         """Wait for all commands of all threads."""
@@ -73,6 +74,15 @@ class DeviceQueue:
     def note(self, event: Any) -> None:
         """Remember this thread's last command."""
         self._thread.last = event
+
+    def wait(self, event: Any) -> None:
+        """Wait for a command, and those before it.
+
+        Raises:
+            DeviceReset: the device is lost.
+        """
+        with self.errors("waiting for kernels"):
+            event.wait()
 
     def status_word(self) -> Any:
         """The word that kernels of this thread report to, from now on until it waits."""
@@ -100,17 +110,30 @@ class DeviceQueue:
             DeviceReset: the device is lost.
         """
         own = self._thread
-        if own.last is not None:
-            last, own.last = own.last, None
-            with self.errors("waiting for kernels"):
-                last.wait()
-        if own.may_report:
-            own.may_report = False
-            found = np.zeros(1, np.uint32)
-            self.download(own.status, found)
-            if found[0]:
-                self.upload(np.zeros(1, np.uint32), own.status)
-                raise InvalidArgument(f"kernels on {self.name}: {fault_text(int(found[0]))}")
+        last, own.last = own.last, None
+        try:
+            if last is not None:
+                self.wait(last)
+        except OrtSdkError:
+            # what kernels of a failed run have reported is not told to the next one
+            with contextlib.suppress(OrtSdkError):
+                self._take_report()
+            raise
+        bits = self._take_report()
+        if bits:
+            raise InvalidArgument(f"kernels on {self.name}: {fault_text(bits)}")
+
+    def _take_report(self) -> int:
+        """What kernels of this thread have reported, which is told once; 0 for nothing."""
+        own = self._thread
+        if not own.may_report:
+            return 0
+        own.may_report = False
+        found = np.zeros(1, np.uint32)
+        self.download(own.status, found)
+        if found[0]:
+            self.upload(np.zeros(1, np.uint32), own.status)
+        return int(found[0])
 
     @contextlib.contextmanager
     def errors(self, attempt: str) -> Iterator[None]:
