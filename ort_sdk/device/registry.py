@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtMemType
@@ -39,24 +39,28 @@ class _Wrapping:
         self._registry, self._namespace = registry, namespace
 
     def add_source(self, source: Any, operators: Any) -> None:
+        # the registry keeps what it is given, which therefore must not refer to it
+        namespace = self._namespace
+
         def captured(domain: str, op_type: str) -> list[KernelCreateInfo]:
             rows = [_on_device(row) for row in source(domain, op_type)]
-            return [KernelCreateInfo(row.kernel_def, self._factory(row)) for row in rows]
+            return [KernelCreateInfo(row.kernel_def, _factory(row, namespace)) for row in rows]
 
         self._registry.add_source(captured, operators)
 
-    def _factory(self, row: KernelCreateInfo) -> Any:
-        takes_host, host_outputs = row.kernel_def.input_on_host, bool(row.kernel_def.output_memory_types)
 
-        def factory(info: KernelInfo) -> Any:
-            kernel = row.create(info)
-            shared: Any = getattr(kernel, "compute", kernel)
-            compute = overridden(info, self._namespace, shared)
-            made = DeviceKernel(compute, self._namespace.context, kernel, takes_host, host_outputs=host_outputs)
-            made.in_place = OVERWRITING.get((info.domain, info.op_type), ())
-            return made
+def _factory(row: KernelCreateInfo, namespace: DeviceNamespace) -> Callable[[KernelInfo], DeviceKernel]:
+    takes_host, host_outputs = row.kernel_def.input_on_host, bool(row.kernel_def.output_memory_types)
 
-        return factory
+    def factory(info: KernelInfo) -> DeviceKernel:
+        kernel = row.create(info)
+        shared: Any = getattr(kernel, "compute", kernel)
+        compute = overridden(info, namespace, shared)
+        made = DeviceKernel(compute, namespace.context, kernel, takes_host, host_outputs=host_outputs)
+        made.in_place = OVERWRITING.get((info.domain, info.op_type), ())
+        return made
+
+    return factory
 
 
 def _on_device(row: KernelCreateInfo) -> KernelCreateInfo:

@@ -201,17 +201,15 @@ def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided
     Returns:
         (batches, panels, rows, width) with zeros behind the last column, and where each batch's are.
     """
-    outer, inner, rows, columns = matrix.shape
-    if matrix.strides[0] == matrix.strides[1] == 0:
-        outer = inner = 1
+    *batch, rows, columns = matrix.shape
+    outer, inner = (size if step else 1 for size, step in zip(batch, matrix.strides, strict=False))
+    matrix = matrix.view((outer, inner, rows, columns), matrix.strides, matrix.offset)
     panels = -(-columns // width)
     size = panels * rows * width
     steps = BatchSteps(0, inner * size if outer > 1 else 0, size if inner > 1 else 0)
-    if outer * inner < matrix.shape[0] * matrix.shape[1]:
-        steps = BatchSteps(0, 0, 0)
     shape = (outer * inner, panels, rows, width)
     memory = matrix.held
-    key = ("panels", width, shape, matrix.shape, matrix.strides, matrix.offset, matrix.element_type)
+    key = ("panels", width, matrix.shape, matrix.strides, matrix.offset, matrix.element_type)
     kept = memory.derived.get(key)
     if kept is not None:
         return Strided(kept, shape, FLOAT), steps

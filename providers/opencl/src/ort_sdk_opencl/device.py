@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableMapping
 
 from ort_sdk.device import OPENCL, DeviceContext
 from ort_sdk.device.drivers import (
@@ -26,7 +27,11 @@ __all__ = ["context_in_form", "context_of", "device_context", "find_devices", "l
 
 _lock = threading.RLock()
 _queues: dict[int, DeviceQueue] = {}
-_contexts: dict[tuple[DeviceQueue, ProviderOptions], DeviceContext] = {}
+_Key = tuple[DeviceQueue, ProviderOptions]
+_contexts: dict[_Key, DeviceContext] = {}
+"""Those without a limit of memory: they keep their kernels and free memory for later sessions."""
+_limited: weakref.WeakValueDictionary[_Key, DeviceContext] = weakref.WeakValueDictionary()
+"""Those with one, of which there may be any number: each ends with its last session, and its registry."""
 
 
 def device_context(index: int, dialect: str = OPENCL.name) -> DeviceContext:
@@ -45,9 +50,10 @@ def context_of(options: ProviderOptions) -> DeviceContext:
     """
     with _lock:
         queue = _queue(options.index)
-        context = _contexts.get((queue, options))
+        found: MutableMapping[_Key, DeviceContext] = _limited if options.limit_bytes else _contexts
+        context = found.get((queue, options))
         if context is None:
-            context = _contexts[queue, options] = _made(queue, options)
+            context = found[queue, options] = _made(queue, options)
         return context
 
 

@@ -59,7 +59,8 @@ class DeviceQueue:
 
     def part(self, handle: Any, offset_bytes: int, nbytes: int) -> Any:
         """A part of a buffer."""
-        return handle.get_sub_region(offset_bytes, nbytes)
+        with self.errors(f"making a part of {nbytes} bytes"):
+            return handle.get_sub_region(offset_bytes, nbytes)
 
     def settle(self) -> None:
         """Wait for all commands of all threads."""
