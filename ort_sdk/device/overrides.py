@@ -11,6 +11,7 @@ from ort_sdk.opset.definition import input_rule
 from .attention.group_query import IN_PLACE, group_query_attention
 from .namespace.device_namespace import DeviceNamespace, Override
 from .products.overrides import PRODUCT_OVERRIDES
+from .recurrent.layers import RECURRENT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
 __all__ = ["DECLINED", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
@@ -20,6 +21,7 @@ _GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")
 OVERRIDES: Mapping[tuple[str, str], Override] = {
     **ROW_OVERRIDES,
     **PRODUCT_OVERRIDES,
+    **RECURRENT_OVERRIDES,
     _GROUP_QUERY: group_query_attention,
 }
 """(domain, op_type) → what makes its function."""

@@ -1,0 +1,1 @@
+"""Recurrent layers with a launch for each step."""
