@@ -12,7 +12,7 @@ from .attention.group_query import IN_PLACE, group_query_attention
 from .boxes.suppression import non_max_suppression
 from .namespace.device_namespace import DeviceNamespace, Override
 from .products.overrides import PRODUCT_OVERRIDES
-from .recurrent.lstm import lstm
+from .recurrent.overrides import RECURRENT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
 __all__ = ["DECLINED", "LEFT_ON_DEVICE", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
@@ -23,7 +23,7 @@ _SUPPRESSION = ("", "NonMaxSuppression")
 OVERRIDES: Mapping[tuple[str, str], Override] = {
     **ROW_OVERRIDES,
     **PRODUCT_OVERRIDES,
-    ("", "LSTM"): lstm,
+    **RECURRENT_OVERRIDES,
     _GROUP_QUERY: group_query_attention,
     _SUPPRESSION: non_max_suppression,
 }

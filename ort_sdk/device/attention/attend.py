@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from string import Template
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
@@ -20,7 +21,8 @@ from ort_sdk.device.expressions.writer import ExpressionWriter, leaves_of
 from ort_sdk.device.launches import Launch, filled_source, index64
 
 from .extras import Extras
-from .texts import COMBINE, ROWS, TILES
+from .limits import limits_of, range_text
+from .texts import COMBINE, RANGE, ROWS, TILES
 
 __all__ = ["attend", "attend_cache", "stored"]
 
@@ -193,6 +195,7 @@ def _launch(operands: _Operands, plan: _Plan, target: Strided, scale: float, ext
     writer = ExpressionWriter([bias], {id(leaf): broadcast_strides(leaf, scores) for leaf in leaves}, parameters)
     lines, values = writer.lines(("b", "h", "i", "j"), "w")
     names["bias"] = "\n".join([*lines, f"f32 bias = {values[id(resolved(bias))]};"])
+    names["range"] = Template(range_text(limits_of(bias, keys), scores, parameters, RANGE)).substitute(names)
     defines, more = extras.defines(parameters)
     names |= more
     names["parameters"] = parameters.text

@@ -9,7 +9,7 @@ a value; ``SOFTCAP`` bounds scores; ``HALF`` and ``INTERLEAVED`` say that querie
 
 from __future__ import annotations
 
-__all__ = ["APPEND", "COMBINE", "GROW", "ROWS", "TILES"]
+__all__ = ["APPEND", "COMBINE", "GROW", "RANGE", "ROWS", "TILES"]
 
 _ROTATION = """
 #ifdef HALF
@@ -43,6 +43,23 @@ _PLACE = """
 #endif
   GLOBAL_PTR(const $KT) keys = $k + $ko + b * $kb + kh * $kh;
   GLOBAL_PTR(const $VT) values = $v + $vo + b * $vb + kh * $vh;
+"""
+
+RANGE = """
+  {
+    /* keys that no row of the group may attend need no scores */
+    i64 least = end, most = begin;
+    for (int r = 0; r < ROWS; r++) {
+      index_t row = first + r < rows ? first + r : rows - 1;
+      index_t h = kh * $sharing + row / $length, i = row % $length;
+      i64 from = begin, to = end;
+$limits
+      if (from < least) least = from;
+      if (to > most) most = to;
+    }
+    if (least > begin) begin = (index_t)least;
+    if (most < end) end = (index_t)most;
+  }
 """
 
 ROWS = (
@@ -87,6 +104,7 @@ KERNEL WORKGROUP(1, 1, 1) void attend_rows($parameters) {"""
     if (split == 0) { index_t h = head[r]; top[r] = SINK; sum[r] = 1.0f; }
 #endif
   }
+$range
   for (index_t start = begin; start < end; start += TILE) {
     int count = (int)(end - start < TILE ? end - start : TILE);
     for (int t = 0; t < count; t++) {
@@ -191,6 +209,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
   f32 mixed[OWN];
   UNROLL
   for (int n = 0; n < OWN; n++) mixed[n] = 0.0f;
+$range
   for (index_t start = begin; start < end; start += TILE) {
     int count = (int)(end - start < TILE ? end - start : TILE);
     BARRIER();

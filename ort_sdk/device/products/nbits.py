@@ -95,11 +95,12 @@ _SPREAD = {2: "s0000000011111111", 4: "s0000111122223333", 8: "s0011223344556677
 def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[str, str | int]:
     words = weight.size * weight.bits // 32
     blocks = WORDS_AT_ONCE // words if words < WORDS_AT_ONCE else 1
+    numbers = {"SCALE": weight.scales, "ZERO": weight.zeros}
     scale, zero = (
         f"splat_f32({name}(row, (chunk) * {WORDS_AT_ONCE} / {words}))"
         if blocks == 1
-        else f"((float{blocks})({', '.join(f'{name}(row, (chunk) * {blocks} + {b})' for b in range(blocks))})).{_SPREAD[blocks]}"
-        for name in ("SCALE", "ZERO")
+        else f"({_neighbours(parameters, name, array, blocks)}).{_SPREAD[blocks]}"
+        for name, array in numbers.items()
     )
     if weight.zeros is None:
         zero = f"splat_f32({1 << (weight.bits - 1)}.0f)"
@@ -108,9 +109,26 @@ def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[
         "PER": 32 // weight.bits,
         "CHUNKS": parameters.index(chunks, folds=False),
         "SCALES(row, chunk)": scale,
+        "SCALES_AT(row, chunk)": (
+            f"{_name(parameters, weight.scales)} + (i64)(row) * BLOCKS + (chunk) * {WORDS_AT_ONCE} / {words}"
+        ),
         "MIDDLES(row, chunk)": f"(1.0f + {zero} * {1.0 / (1 << weight.bits)!r}f)",
         "ROW_OF(i)": "(XS + ((row + (i) < M ? row + (i) : M - 1) * CHUNKS + chunk) * (PER + 1) * VW)",
     }
+
+
+def _neighbours(parameters: Parameters, name: str, array: Strided | None, blocks: int) -> str:
+    """A vector of the numbers of some blocks of a chunk. Loaded one by one they would be gathered, which is slow."""
+    start = f"(row) * BLOCKS + (chunk) * {blocks}"
+    if array is not None and array.element_type is FLOAT:
+        return f"vload{blocks}(0, {_name(parameters, array)} + {start})"
+    if array is not None and array.element_type is TensorElementType.FLOAT16:
+        return f"vload_half{blocks}(0, (__global const half *)({_name(parameters, array)} + {start}))"
+    return f"(float{blocks})({', '.join(f'{name}(row, (chunk) * {blocks} + {block})' for block in range(blocks))})"
+
+
+def _name(parameters: Parameters, array: Strided) -> str:
+    return parameters.memory(array.held, array.element_type)
 
 
 class BlockProduct(DeferredRows):

@@ -11,6 +11,7 @@ import contextlib
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
 from ort_sdk.device.launches import KernelSource, Launch
 
@@ -39,6 +40,8 @@ PACKED_ROWS_FROM = 192
 """Columns from which on it pays to pack the rows, too."""
 FEWEST_PACKED_ROWS = 5
 """Rows from which on it pays to pack columns that are not a constant's."""
+TERMS_AHEAD, MOST_STREAMED_ROWS = 64, 8
+"""How far ahead columns are asked for, and up to how many rows, for which they come from memory as fast as it gives them."""
 GROUP_OPERATIONS = 1 << 20
 """Multiplications and additions that a lane does at least, where there are enough."""
 
@@ -62,13 +65,15 @@ KERNEL WORKGROUP(1, 1, 1) void pack(PARAMETERS) {
 }
 """
 ROWS_AT_ONCE = 128
+_WIDENED = "JOIN(convert_float, VW)(JOIN(convert_int, VW)(VLOAD(p)))"
+"""A vector of integers that are stored in fewer bytes."""
 
 _PRODUCT = """
 KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
   index_t group = GROUP(0);
   index_t block = BLOCK_OF(group), panel = PANEL_OF(group), batch = group / (BLOCKS * PANELS);
   index_t first = panel * PANEL;
-  GLOBAL_PTR(const f32) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
+  GLOBAL_PTR(const TB) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
   index_t last = (block + 1) * GROUP_ROWS < M ? (block + 1) * GROUP_ROWS : M;
   for (index_t next = block * GROUP_ROWS; next < last; next += ROWS) {
     /* the last rows are computed together with some before them, which are there already */
@@ -91,7 +96,10 @@ KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
 """
 _STEP = """{
   f32v column[PANEL / VW];
-  UNROLL for (int j = 0; j < PANEL / VW; j++) column[j] = VLOAD(b + q * B_ROW + j * VW);
+  UNROLL for (int j = 0; j < PANEL / VW; j++) {
+    COMING(b + (i64)(q + TERMS_AHEAD) * B_ROW + j * VW);
+    column[j] = LOAD_B(b + q * B_ROW + j * VW);
+  }
   UNROLL for (int i = 0; i < ROWS; i++) {
     f32v element = splat_f32(a[i * A_STEP + q * A_NEXT]);
     UNROLL for (int j = 0; j < PANEL / VW; j++) sum[i][j] = fma(element, column[j], sum[i][j]);
@@ -265,7 +273,7 @@ def multiply_panels(
     Args:
         context: of a device whose dialect has arithmetic on vectors.
         product: what is computed.
-        matrices: rows of float32; columns of any type with fewer bits, too.
+        matrices: rows of float32; columns of any type with fewer bits, too, and packed ones of float32 or of integers.
         output: dense; written row by row.
         root: expression to be written instead of the product; None for itself.
         form: one of ``panel_forms``.
@@ -280,7 +288,8 @@ def multiply_panels(
         (a, a_steps), packs_rows = own_rows, True
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
-    names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
+    names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, b.element_type)}
+    names |= {"TB": STORAGE[b.element_type], "LOAD_B(p)": "VLOAD(p)" if b.element_type is FLOAT else _WIDENED}
     epilogue = Epilogue(product, root, output, matrices.columns, parameters)
     blocks, panels = -(-m // rows), -(-n // PANEL)
     per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units, form.group_operations)
@@ -302,6 +311,7 @@ def multiply_panels(
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
+    macros |= {"TERMS_AHEAD": TERMS_AHEAD, "COMING(p)": "PREFETCH(p)" if m <= MOST_STREAMED_ROWS else ""}
     macros |= group_order("PANELS", rows_first=m <= n)
     if packs_rows:
         macros |= {"A_STEP": 1, "A_NEXT": rows, "A_ROW": macros["K"], "A_ROW_START": "next"}

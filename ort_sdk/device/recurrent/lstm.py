@@ -58,11 +58,10 @@ class _Lstm:
         sequence_lens: Array = None,
         initial_h: DeviceArray | None = None,
         initial_c: DeviceArray | None = None,
-        p: DeviceArray | None = None,
     ) -> Any:
         xp, units = self._xp, r.shape[2]
         if 0 in (*x.shape, units) or units > MOST_UNITS:
-            return self._shared(x, w, r, b, sequence_lens, initial_h, initial_c, p)
+            return self._shared(x, w, r, b, sequence_lens, initial_h, initial_c)
         if self._batch_first:
             x = xp.permute_dims(x, (1, 0, 2))
             initial_h, initial_c = (each if each is None else xp.permute_dims(each, (1, 0, 2)) for each in (initial_h, initial_c))
