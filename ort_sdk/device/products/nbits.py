@@ -96,6 +96,7 @@ def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[
     words = weight.size * weight.bits // 32
     blocks = WORDS_AT_ONCE // words if words < WORDS_AT_ONCE else 1
     numbers = {"SCALE": weight.scales, "ZERO": weight.zeros}
+    scales_at = f"{_name(parameters, weight.scales)} + (i64)(row) * BLOCKS + (chunk) * {WORDS_AT_ONCE} / {words}"
     scale, zero = (
         f"splat_f32({name}(row, (chunk) * {WORDS_AT_ONCE} / {words}))"
         if blocks == 1
@@ -109,9 +110,7 @@ def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[
         "PER": 32 // weight.bits,
         "CHUNKS": parameters.index(chunks, folds=False),
         "SCALES(row, chunk)": scale,
-        "SCALES_AT(row, chunk)": (
-            f"{_name(parameters, weight.scales)} + (i64)(row) * BLOCKS + (chunk) * {WORDS_AT_ONCE} / {words}"
-        ),
+        "SCALES_AT(row, chunk)": scales_at,
         "MIDDLES(row, chunk)": f"(1.0f + {zero} * {1.0 / (1 << weight.bits)!r}f)",
         "ROW_OF(i)": "(XS + ((row + (i) < M ? row + (i) : M - 1) * CHUNKS + chunk) * (PER + 1) * VW)",
     }
