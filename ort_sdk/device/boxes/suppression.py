@@ -22,7 +22,7 @@ __all__ = ["non_max_suppression"]
 FLOAT, INT32 = TensorElementType.FLOAT, TensorElementType.INT32
 INT64, UINT64 = TensorElementType.INT64, TensorElementType.UINT64
 BLOCK = 16
-"""Boxes kept that a processor's lane compares at once."""
+"""Boxes kept that a processor's lane compares at once where it computes on no vectors."""
 MOST_BOXES = 1 << 28
 """So many cannot be numbered in the 32 bits of the kernels' places in workspace."""
 
@@ -63,9 +63,11 @@ def _kept(
     thresholds = Scalar("f32", limits.iou_threshold), Scalar("f32", 0.0 if bound is None else bound)
     sizes = index32(classes), index32(n), index32(most)
     if context.device.is_cpu:
-        pitch = -(-most // BLOCK) * BLOCK
+        block = context.device.vector_width if context.computes_panels else BLOCK
+        pitch = -(-most // block) * block
         heaps, table = context.new((pairs, n), UINT64), context.new((pairs, 5, pitch), FLOAT)
-        kernel = KernelSource("suppress", SUPPRESS_BY_LANES, (("BLOCK", BLOCK), *defines.items()))
+        defines |= {"BLOCK": block} | ({"VW": block} if context.computes_panels else {})
+        kernel = KernelSource("suppress", SUPPRESS_BY_LANES, tuple(defines.items()))
         memories = (boxes.held, scores.held, heaps.held, table.held, kept.held, counts.held)
         context.submit(Launch(kernel, (pairs,), (1,), (*memories, *sizes, index32(pitch), *thresholds), (2, 3, 4, 5)))
         return kept, counts

@@ -44,6 +44,24 @@ FN void sift_down(GLOBAL_PTR(u64) heap, i32 count, i32 at, u64 key) {
   }
   heap[at] = key;
 }
+#ifdef VW
+/* the same of BLOCK boxes, whose numbers are in rows; NaN is where an area is, and that is all that looks for it */
+FN int overlaps_any(GLOBAL_PTR(const f32) row, i32 pitch, const f32 *b, f32 share) {
+  f32v height = fmin(VLOAD(row + 2 * pitch), splat_f32(b[2])) - fmax(VLOAD(row), splat_f32(b[0]));
+  f32v width = fmin(VLOAD(row + 3 * pitch), splat_f32(b[3])) - fmax(VLOAD(row + pitch), splat_f32(b[1]));
+  f32v zero = splat_f32(0.0f), least = splat_f32(share), area = VLOAD(row + 4 * pitch), other = splat_f32(b[4]);
+  f32v common = fma(height, width, zero), both = area + other - common;
+  i32v is_some = (height > zero) & (width > zero) & (common > zero) & (area > zero) & (other > zero);
+  return any(is_some & (fma(-least, both, common) > zero) & (common / both > least));
+}
+#else
+FN int overlaps_any(GLOBAL_PTR(const f32) row, i32 pitch, const f32 *b, f32 share) {
+  int hit = 0;
+  for (i32 k = 0; k < BLOCK; k++)
+    hit |= overlaps(row[k], row[pitch + k], row[2 * pitch + k], row[3 * pitch + k], row[4 * pitch + k], b, share);
+  return hit;
+}
+#endif
 /* A lane keeps boxes of a batch and class: those of the heap, best first, that overlap with none kept before. Of these the
    corners and areas are in rows of `pitch`, a multiple of BLOCK: boxes that fill up the last block have no area. */
 KERNEL WORKGROUP(1, 1, 1) void suppress(GLOBAL(const f32) boxes, GLOBAL(const f32) scores, GLOBAL_PTR(u64) heaps,
@@ -63,10 +81,7 @@ KERNEL WORKGROUP(1, 1, 1) void suppress(GLOBAL(const f32) boxes, GLOBAL(const f3
     left--;
     sift_down(heap, left, 0, heap[left]);
     corners_of(corners + (i64)box * 4, c);
-    for (i32 block = 0; block < found && !hit; block += BLOCK) {
-      for (i32 k = block; k < block + BLOCK; k++)
-        hit |= overlaps(row[k], row[pitch + k], row[2 * pitch + k], row[3 * pitch + k], row[4 * pitch + k], c, share);
-    }
+    for (i32 block = 0; block < found && !hit; block += BLOCK) hit = overlaps_any(row + block, pitch, c, share);
     if (!hit) {
       if (found % BLOCK == 0) {
         for (int d = 0; d < 5; d++) { for (int k = 0; k < BLOCK; k++) row[d * pitch + found + k] = 0.0f; }

@@ -27,6 +27,8 @@ ROUNDS = 3
 ROUND_SECONDS = 0.002
 """What a round takes at least, if the computation is short: it is repeated in it."""
 MOST_REPETITIONS = 50
+CLEARLY_FASTER = 0.95
+"""Part of the preferred form's time that another one may take: what is about as fast is no reason."""
 
 Key = tuple[str | int, ...]
 """What is computed."""
@@ -68,18 +70,10 @@ class Tuning:
             known = self._known(key, forms)
             if known is not None:
                 return known
-            seconds: dict[str, float] = {}
-            for name, queue in forms.items():
-                try:
-                    seconds[name] = _seconds(queue, wait)
-                except DeviceReset:
-                    raise
-                except OrtSdkError as error:
-                    # a driver may have no room for a form, or not take it
-                    if not seconds:
-                        raise
-                    _logger.debug("comparing forms of %s: '%s' fails: %s", key, name, error)
-            fastest = min(seconds, key=lambda name: seconds[name])
+            seconds = _seconds(key, forms, wait)
+            preferred, fastest = next(iter(forms)), min(seconds, key=lambda name: seconds[name])
+            if seconds[fastest] > seconds[preferred] * CLEARLY_FASTER:
+                fastest = preferred
             self._chosen[key] = fastest
             found = {"form": fastest, "seconds": seconds}
             self._store.write(json.dumps(found).encode(), _KIND, *self._own, repr(key))
@@ -105,12 +99,24 @@ class Tuning:
         return name
 
 
-def _seconds(queue: Callable[[], None], wait: Callable[[], None]) -> float:
-    """Time of a computation, the first of which may have to be compiled."""
-    _timed(queue, wait, 1)
-    once = _timed(queue, wait, 1)
-    repetitions = max(1, min(MOST_REPETITIONS, int(ROUND_SECONDS / max(once, 1e-9))))
-    return min(_timed(queue, wait, repetitions) for _ in range(ROUNDS))
+def _seconds(key: Key, forms: Mapping[str, Callable[[], None]], wait: Callable[[], None]) -> dict[str, float]:
+    """Least time of each form that works, in turns, so that what else the machine does concerns all of them."""
+    repetitions: dict[str, int] = {}
+    for name, queue in forms.items():
+        try:
+            _timed(queue, wait, 1)  # it may have to be compiled
+            once = _timed(queue, wait, 1)
+        except DeviceReset:
+            raise
+        except OrtSdkError as error:
+            # a driver may have no room for a form, or not take it
+            if not repetitions:
+                raise
+            _logger.debug("comparing forms of %s: '%s' fails: %s", key, name, error)
+        else:
+            repetitions[name] = max(1, min(MOST_REPETITIONS, int(ROUND_SECONDS / max(once, 1e-9))))
+    rounds = [{name: _timed(forms[name], wait, count) for name, count in repetitions.items()} for _ in range(ROUNDS)]
+    return {name: min(each[name] for each in rounds) for name in repetitions}
 
 
 def _timed(queue: Callable[[], None], wait: Callable[[], None], repetitions: int) -> float:

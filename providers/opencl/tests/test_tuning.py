@@ -83,6 +83,11 @@ def test_the_slow_form_is_not_chosen_and_others_read_it(clock, tmp_path, seconds
     assert later.chosen((*KEY, 1), forms) is None
 
 
+def test_what_is_about_as_fast_is_no_reason(clock, tmp_path):
+    assert tuning_in(tmp_path).compared(KEY, clock.forms(first=1.0, second=0.97), clock.wait) == "first"
+    assert tuning_in(tmp_path).chosen(KEY, ["first", "second"]) == "first"
+
+
 def test_choices_are_those_of_a_driver_and_a_form(clock, tmp_path):
     forms = clock.forms(first=2.0, second=1.0)
     tuning_in(tmp_path).compared(KEY, forms, clock.wait)
@@ -345,7 +350,7 @@ def test_off_by_default_and_read_by_a_second_process(index, tmp_path, monkeypatc
     _run(index, tunable_op_enable="1")
     assert not list(folder.glob("tuning-*"))
     # the form that is preferred has more rows
-    monkeypatch.setattr(tuning_module, "_seconds", lambda queue, _wait: queue() or abs(queue.args[-1].rows - 4.0))
+    monkeypatch.setattr(tuning_module, "_timed", lambda queue, _wait, _count: queue() or abs(queue.args[-1].rows - 4.0))
     _run(index, **TUNED)
     assert len(list(folder.glob("tuning-*"))) == 1
     found = subprocess.run(
