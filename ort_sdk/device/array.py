@@ -89,7 +89,9 @@ class DeviceArray:
 
     def dense(self) -> Strided:
         """Its elements in memory row by row."""
-        return self.context.dense(self.node)
+        node = self.node
+        # asked for each feed and result of each run
+        return node if type(node) is Strided and node.is_dense else self.context.dense(node)
 
     def __getitem__(self, key: Any) -> DeviceArray:
         return self.made(NODE_OPERATIONS["item"](self.context, self.node, key))

@@ -50,7 +50,7 @@ class Strided(Node):
         ExtentError: an element is outside the memory.
     """
 
-    __slots__ = ("memory", "offset", "strides")
+    __slots__ = ("is_dense", "memory", "offset", "strides")
 
     def __init__(
         self,
@@ -63,21 +63,10 @@ class Strided(Node):
         self.memory, self.shape, self.element_type = memory, shape, element_type
         self.strides = dense_strides(shape) if strides is None else strides
         self.offset = offset
+        self.is_dense = memory is not None and not offset and (strides is None or _are_dense(shape, strides))
+        """Whether it is in memory from the start, row by row."""
         if memory is not None:
             _check_extent(self)
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether it is in memory from the start, row by row."""
-        if self.memory is None or self.offset:
-            return False
-        expected = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if size != 1:
-                if stride != expected:
-                    return False
-                expected *= size
-        return True
 
     @property
     def held(self) -> Memory:
@@ -102,6 +91,16 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def _are_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def _check_extent(array: Strided) -> None:

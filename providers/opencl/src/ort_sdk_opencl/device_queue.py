@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyopencl as cl
@@ -19,6 +18,36 @@ from .staging import MOST_STAGED_BYTES, StagingRing, as_bytes
 __all__ = ["DeviceQueue"]
 
 _FLAGS = cl.mem_flags
+
+
+class DriverCalls:
+    """Context of calls of the driver on a device that is not lost: its errors become the host's.
+
+    A class, since a generator would take longer than a call.
+
+    Args:
+        queue: of the device.
+        attempt: what is being done.
+        lock: held meanwhile.
+    """
+
+    __slots__ = ("_attempt", "_lock", "_queue")
+
+    def __init__(self, queue: DeviceQueue, attempt: str, lock: threading.RLock | None = None) -> None:
+        self._queue, self._attempt, self._lock = queue, attempt, lock
+
+    def __enter__(self) -> None:
+        self._queue.check()
+        if self._lock is not None:
+            self._lock.acquire()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            if isinstance(error, cl.Error):
+                raise self._queue.failed(error, self._attempt) from error
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 class DeviceQueue:
@@ -198,32 +227,21 @@ class DeviceQueue:
 
     # -- errors
 
-    @contextlib.contextmanager
-    def queueing(self, attempt: str) -> Iterator[None]:
+    def queueing(self, attempt: str) -> DriverCalls:
         """Context in which commands are queued that no other thread's may come between.
 
         Args:
             attempt: what is being done.
         """
-        self.check()
-        with self.lock:
-            try:
-                yield
-            except cl.Error as error:
-                raise self.failed(error, attempt) from error
+        return DriverCalls(self, attempt, self.lock)
 
-    @contextlib.contextmanager
-    def errors(self, attempt: str) -> Iterator[None]:
+    def errors(self, attempt: str) -> DriverCalls:
         """Context in which OpenCL's errors become the host's.
 
         Args:
             attempt: what is being done.
         """
-        self.check()
-        try:
-            yield
-        except cl.Error as error:
-            raise self.failed(error, attempt) from error
+        return DriverCalls(self, attempt)
 
     def check(self) -> None:
         """Raise if the device is lost.
