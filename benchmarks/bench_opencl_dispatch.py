@@ -44,7 +44,7 @@ def measured(index: int, kernels: int, repetitions: int) -> tuple[list[float], l
         Launch(source, (1,), (LANES,), (arrays[step % 2], arrays[1 - step % 2], Scalar("i32", LANES)), (1,))
         for step in range(kernels)
     ]
-    call = joined([launcher.bind([launch], {}, []) for launch in launches])
+    ((_, call),) = joined([launcher.bind([launch], {}, []) for launch in launches])
     queueing, done = [], []
     for _ in range(repetitions + 3):
         start = time.perf_counter()

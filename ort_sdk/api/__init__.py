@@ -86,6 +86,7 @@ from .kernel import (
     OpKernel,
     PrePackedWeights,
     Slot,
+    Stacking,
     Subgraph,
 )
 from .kernel_registry import (
@@ -223,6 +224,7 @@ __all__ = [
     "RuntimeException",
     "Shape",
     "Slot",
+    "Stacking",
     "StepFusion",
     "Subgraph",
     "SupportsBindCopy",

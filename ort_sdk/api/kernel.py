@@ -29,6 +29,7 @@ __all__ = [
     "OpKernel",
     "PrePackedWeights",
     "Slot",
+    "Stacking",
     "Subgraph",
 ]
 
@@ -74,6 +75,22 @@ class PrePackedWeights:
     """Host buffers (contiguous ``uint8`` arrays) for host kernels; device arrays otherwise."""
 
 
+class Stacking(Protocol):
+    """How tensors that a body leaves on a device, one in each iteration, are stacked there: by kernels of its provider."""
+
+    provider: Any
+    """The ``ExecutionProvider`` of the session whose arrays they are."""
+
+    def unsqueezing(self, axis: int) -> Any:
+        """Kernel that gives a tensor a new axis of size 1, counted from the front of the result."""
+
+    def joining(self, count: int, axis: int) -> Any:
+        """Kernel that joins so many tensors along an axis, counted from the front."""
+
+    def placed(self, array: Array) -> Array:
+        """An array of the host on the device."""
+
+
 class Subgraph(Protocol):
     """A runnable body of a control-flow node."""
 
@@ -97,6 +114,13 @@ class Subgraph(Protocol):
 
     @property
     def output_shapes(self) -> Sequence[tuple[int | str | None, ...] | None]: ...
+    @property
+    def stackings(self) -> Mapping[int, Stacking]:
+        """Outputs that are gathered over iterations and left on a device: position → how they are stacked there.
+
+        Only those of a kernel that hands on values (``KernelDef.hands_on_values``); a body without the attribute has none.
+        """
+
     def __call__(self, inputs: Sequence[Array], implicit_inputs: Sequence[Array]) -> list[Array]:
         """Run the body once.
 

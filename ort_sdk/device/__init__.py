@@ -7,12 +7,13 @@ from .array import DeviceArray
 from .context import DeviceContext
 from .device_class import CPU_CLASS, GPU_CLASS, DeviceClass
 from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
-from .launcher import BoundLaunches, Launcher, MovingMemory
+from .launcher import BoundLaunches, Launcher, MovingMemory, SupportsRuns
 from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
 from .programs.capture import CapturedCall
 from .programs.fusion import fuse_neighbours
 from .provider import DeviceAllocator, DeviceDataTransfer, DeviceExecutionProvider
 from .registry import device_registry
+from .run_events import RunEvent
 
 __all__ = [
     "CPU_CLASS",
@@ -35,7 +36,9 @@ __all__ = [
     "Launcher",
     "Memory",
     "MovingMemory",
+    "RunEvent",
     "Scalar",
+    "SupportsRuns",
     "device_registry",
     "fuse_neighbours",
     "packed_scalar",

@@ -21,7 +21,7 @@ class DeviceKernel(OpKernel):
         compute: the operator over the device's arrays.
         context: of the device.
         declared: kernel whose declarations it takes over.
-        host_inputs: inputs that are on the host; -1 for all.
+        takes_host: says whether an input, by position, is a host array.
         host_outputs: whether an output is on the host.
     """
 
@@ -32,12 +32,12 @@ class DeviceKernel(OpKernel):
         compute: Callable[..., Any],
         context: DeviceContext,
         declared: Any,
-        host_inputs: Collection[int] = (),
+        takes_host: Callable[[int], bool],
         *,
-        host_outputs: bool = False,
+        host_outputs: bool,
     ) -> None:
         self.operator, self.context = compute, context
-        self._host_inputs, self.host_outputs = host_inputs, host_outputs
+        self.takes_host, self.host_outputs = takes_host, host_outputs
         self.deterministic = bool(getattr(declared, "deterministic", False))
         self.shape_inputs = getattr(declared, "shape_inputs", None)
         self.contents_from_shapes = bool(getattr(declared, "contents_from_shapes", False))
@@ -45,10 +45,6 @@ class DeviceKernel(OpKernel):
         self._bounds: Callable[..., tuple[int, int] | None] = getattr(compute, "bounds", lambda _shapes: None)
         self.reads_host = False
         """Whether a run has read contents on the host: its launches cannot be captured."""
-
-    def takes_host(self, position: int) -> bool:
-        """Whether an input is a host array."""
-        return position in self._host_inputs or -1 in self._host_inputs
 
     def compute(self, *inputs: Any) -> Any:
         earlier = self.context.host_reads

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import Event, HostArray
 from ort_sdk.api.data_classes import dataclass
 
 from .device_class import DeviceClass
 from .dialects import Dialect
 from .launches import Launch, Memory
+from .run_events import RunEvent
 
-__all__ = ["BoundLaunches", "Launcher", "MovingMemory"]
+__all__ = ["BoundLaunches", "Launcher", "MovingMemory", "SupportsRuns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,38 @@ class Launcher(Protocol):
         """
 
     def finish(self) -> None:
-        """Wait for what this thread has queued.
+        """Wait for what this thread has queued; where the launcher ``SupportsRuns``, for what its run has.
 
         Raises:
             InvalidArgument: a kernel has reported contents that it cannot take.
         """
+
+
+@runtime_checkable
+class SupportsRuns(Protocol):
+    """Launchers that know which run queued what, so that runs end before their work. Others are waited for where a run ends.
+
+    All that threads queue goes to one queue of the device, in order. Each run has a status word of its own, and what its kernels
+    report there is raised by ``download``, ``finish`` and the run's events, and by nothing that belongs to another run.
+    """
+
+    def run(self) -> AbstractContextManager[Any]:
+        """Context of a run: what the thread queues inside belongs to it.
+
+        Where it ends, host memory that calls of the launcher were given has been read, and the device has begun.
+        """
+
+    def record_event(self) -> RunEvent:
+        """The end of what this thread's run has queued so far; if that is nothing, of all that any thread has."""
+
+    def finish(self) -> None:
+        """See ``Launcher.finish``."""
+
+    def order_after(self, event: Event) -> None:
+        """Let what is queued from now on begin when an event has happened, which may be of another device."""
+
+    def stamp(self) -> Any:
+        """A point in what is queued so far, with the device's time when it comes there."""
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds between two stamps to which the device has come."""

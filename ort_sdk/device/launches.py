@@ -13,7 +13,12 @@ import numpy as np
 from ort_sdk.api import ExtentError
 from ort_sdk.api.data_classes import dataclass
 
+from .recently_used import RecentlyUsed
+
 __all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "filled_source", "index32", "index64", "packed_scalar"]
+
+MOST_DERIVED = 16
+"""Pieces of memory that are kept of what kernels made of a constant: shapes of runs may be a part of it."""
 
 
 class Memory:
@@ -24,7 +29,7 @@ class Memory:
         handle: the launcher's own; None for one that has no place yet.
     """
 
-    __slots__ = ("__weakref__", "derived", "handle", "is_constant", "nbytes", "readers")
+    __slots__ = ("__weakref__", "_derived", "handle", "is_constant", "nbytes", "readers")
 
     def __init__(self, nbytes: int, handle: Any = None) -> None:
         self.nbytes = nbytes
@@ -33,13 +38,19 @@ class Memory:
         """Weak references to expressions that read it."""
         self.is_constant = False
         """Whether its contents never change, so that what kernels make of it may be kept."""
-        self.derived: dict[Any, Memory] = {}
-        """What kernels have made of constant contents, by what they made."""
+        self._derived: RecentlyUsed[Any, Memory] | None = None
 
     @property
     def place(self) -> tuple[Memory, int]:
         """The whole piece that it is a part of, and where it begins there, in bytes."""
         return self, 0
+
+    @property
+    def derived(self) -> RecentlyUsed[Any, Memory]:
+        """What kernels have made of constant contents, by what they made."""
+        if self._derived is None:
+            self._derived = RecentlyUsed(MOST_DERIVED)
+        return self._derived
 
     def note_reader(self, expression: Any) -> None:
         """Remember an expression that reads it, so that it is computed before the memory is written again."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from ort_sdk.api import (
     CPU_DEVICE,
     Array,
+    Event,
     ExecutionProvider,
     FusibleProgram,
     HostArray,
@@ -26,14 +31,20 @@ from .array import DeviceArray
 from .context import DeviceContext
 from .expressions import views
 from .expressions.nodes import Strided, element_count
+from .launcher import Launcher, SupportsRuns
 from .launches import Memory
 from .programs.fusion import fuse_neighbours
+from .run_events import UnreadRuns
 
 __all__ = ["DeviceAllocator", "DeviceDataTransfer", "DeviceExecutionProvider"]
 
 
 class DeviceExecutionProvider(ExecutionProvider):
-    """A device in one session. Work is queued in order, and waited for where a run ends.
+    """A device in one session. Work is queued in order; runs end before it is done where the launcher ``SupportsRuns``.
+
+    Memory that nobody refers to any more may be given to others at once, also while the device works on it: all threads and
+    sessions queue on one queue, so that what is queued for the next owner comes after what was queued for the last one. The host
+    never writes to a device's memory but through that queue.
 
     Args:
         name: of the provider.
@@ -45,17 +56,39 @@ class DeviceExecutionProvider(ExecutionProvider):
     def __init__(self, name: str, device: OrtDevice, options: Mapping[str, str], context: DeviceContext) -> None:
         super().__init__(name, device, options)
         self.context = context
+        self._runs = context.launcher if isinstance(context.launcher, SupportsRuns) else None
+        self._unread = UnreadRuns()
 
-    @contextlib.contextmanager
-    def run_scope(self) -> Iterator[None]:
+    def run_scope(self) -> AbstractContextManager[None]:
+        return _WaitingScope(self.context.launcher) if self._runs is None else _RunScope(self._runs, self._unread)
+
+    def synchronize(self) -> None:
         try:
-            yield
-        except BaseException:
-            # the first error is the one to be raised
+            self._unread.wait()
+        except OrtSdkError:
+            # what was queued first is told first, when all is done
             with contextlib.suppress(OrtSdkError):
                 self.context.launcher.finish()
             raise
         self.context.launcher.finish()
+
+    def record_event(self) -> Event:
+        return super().record_event() if self._runs is None else self._runs.record_event()
+
+    def order_after(self, event: Event) -> None:
+        if self._runs is None:
+            event.wait()
+        else:
+            self._runs.order_after(event)
+
+    def stamp(self) -> Any:
+        if self._runs is not None:
+            return self._runs.stamp()
+        self.context.launcher.finish()
+        return time.perf_counter()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        return end - start if self._runs is None else self._runs.seconds_between(start, end)
 
     def describe(self, array: Array) -> tuple[TensorElementType, tuple[int, ...]]:
         # outputs on the host are NumPy's
@@ -91,6 +124,50 @@ class DeviceExecutionProvider(ExecutionProvider):
         if whole is not other:
             return False
         return begin == start if entirely else begin < start + second.nbytes and start < begin + first.nbytes
+
+
+class _WaitingScope:
+    """The scope of a run of a launcher that knows no runs."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._launcher.finish()
+            return
+        # the first error is the one to be raised
+        with contextlib.suppress(OrtSdkError):
+            self._launcher.finish()
+
+
+class _RunScope:
+    """The scope of a run that ends before its work; a class, since a generator takes some microseconds of each run."""
+
+    __slots__ = ("_launcher", "_run", "_unread")
+
+    def __init__(self, launcher: SupportsRuns, unread: UnreadRuns) -> None:
+        self._launcher, self._unread = launcher, unread
+        self._run = launcher.run()
+
+    def __enter__(self) -> None:
+        self._run.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is None:
+            try:
+                self._unread.add(self._launcher.record_event())
+            except BaseException as failure:
+                self._run.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        else:
+            # the first error is the one to be raised
+            with contextlib.suppress(OrtSdkError):
+                self._launcher.finish()
+        self._run.__exit__(kind, error, traceback)
 
 
 class DeviceAllocator:
@@ -133,7 +210,7 @@ class DeviceAllocator:
 
 
 class DeviceDataTransfer:
-    """Copies between the host and one device. An array of the host has been read when a copy returns.
+    """Copies between the host and one device, and on it. An array of the host has been read when a copy returns.
 
     Args:
         device: of the host's.
@@ -145,12 +222,17 @@ class DeviceDataTransfer:
 
     def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
         """To the device, from it, and on it."""
-        return (source.is_cpu or source == self._device) and (target.is_cpu or target == self._device) and source != target
+        own = source == self._device, target == self._device
+        return all(own) or (own[0] and target.is_cpu) or (own[1] and source.is_cpu)
 
     def copy(self, array: HostArray | DeviceArray, source: OrtDevice, target: OrtDevice) -> HostArray | DeviceArray:
         """A new array on ``target``."""
         if isinstance(array, DeviceArray):
-            return self._context.download(array.node)
+            if target.is_cpu:
+                return self._context.download(array.node)
+            made = DeviceArray(self._context, self._context.new(array.shape, array.element_type))
+            self.copy_on_device(array, made)
+            return made
         if array.dtype.hasobject:
             raise InvalidArgument(
                 f"copying a tensor of strings, shape {list(array.shape)}, to {target}: strings stay on the host"
@@ -161,13 +243,20 @@ class DeviceDataTransfer:
         self, array: HostArray | DeviceArray, source: OrtDevice, destination: HostArray | DeviceArray, target: OrtDevice
     ) -> None:
         """Fill ``destination``; see the contract's ``SupportsReadInto``."""
-        if isinstance(array, DeviceArray) and isinstance(destination, np.ndarray):
-            destination[...] = self._context.download(array.node)
-        elif isinstance(array, np.ndarray) and isinstance(destination, DeviceArray):
+        if isinstance(array, DeviceArray):
+            if isinstance(destination, DeviceArray):
+                self.copy_on_device(array, destination)
+            else:
+                destination[...] = self._context.download(array.node)
+        elif isinstance(destination, DeviceArray):
             if array.nbytes:
                 self._context.launcher.upload(np.ascontiguousarray(array), destination.dense().held)
         else:
-            raise InvalidArgument(f"copying from {source} to {target}: one of the two must be the host")
+            raise InvalidArgument(f"copying from {source} to {target}: one of the two must be {self._device}")
+
+    def copy_on_device(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Queue a copy to an array of the same shape and type, by a kernel; a library's own copy may be faster."""
+        self._context.write(source.node, target.strided())
 
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
         """See the contract's ``SupportsBindCopy``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .executor import BodyRunner, RunControl, StepObserver, StepTimer, execute
 from .plan_runner import PlanRunner, body_runner
 from .program_memory import DEFAULT_LIMIT_BYTES, ProgramMemory
-from .types import BindingProvider, FixedSignature, ProgramRow, signature_of
+from .types import BindingProvider, FixedSignature, ProgramRow, Targets, signature_of
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
@@ -21,6 +21,7 @@ __all__ = [
     "RunControl",
     "StepObserver",
     "StepTimer",
+    "Targets",
     "body_runner",
     "execute",
     "signature_of",

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import Array, OutOfMemory, is_overwriting
+from ort_sdk.api import Array, OutOfMemory, Stacking, is_overwriting
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
 from .program_memory import ProgramMemory
-from .types import BindingProvider, ProgramRow, signature_of
+from .types import BindingProvider, ProgramRow, Targets, signature_of
 
 if TYPE_CHECKING:
     from .program.cache import ProgramCache
@@ -48,8 +48,22 @@ class PlanRunner:
         self.memory = ProgramMemory() if memory is None else memory
         self.memory.join(self)
 
-    def run(self, feeds: Sequence[Array], control: RunControl, signature: tuple[Any, ...] | None = None) -> list[Array]:
-        """Run once. Arguments and result as for ``execute``; ``signature`` is that of the feeds, if it is known."""
+    def run(
+        self,
+        feeds: Sequence[Array],
+        control: RunControl,
+        signature: tuple[Any, ...] | None = None,
+        targets: Targets | None = None,
+    ) -> list[Array]:
+        """Run once. Arguments and result as for ``execute``.
+
+        Args:
+            feeds: in the plan's order.
+            control: what may interrupt or watch the run.
+            signature: that of the feeds, if it is known.
+            targets: where the caller wants results. One that a program copies for the caller in any case is there then, if shape
+                and type fit, and the array itself is returned.
+        """
         if not self._use_programs or control.observer is not None:
             return execute(self.plan, feeds, control)
         if signature is None:
@@ -64,7 +78,7 @@ class PlanRunner:
             if not self.memory.admit(programs):
                 return execute(self.plan, feeds, control)
         try:
-            return programs.run(signature, feeds, control)
+            return programs.run(signature, feeds, control, targets)
         except OutOfMemory:
             if is_overwriting() or not self._drop_device_memory(programs):
                 raise
@@ -125,7 +139,10 @@ MIN_BODY_STEPS = 4
 
 
 def body_runner(
-    plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | None, memory: ProgramMemory | None = None
+    plan: ExecutionPlan,
+    providers: Mapping[str, BindingProvider] | None,
+    memory: ProgramMemory | None = None,
+    stackings: Mapping[int, Stacking] | None = None,
 ) -> BodyRunner:
     """What runs a body of control flow.
 
@@ -133,9 +150,11 @@ def body_runner(
         plan: of the body.
         providers: provider name → what binding needs; None to run every call step by step.
         memory: see ``PlanRunner``.
+        stackings: see ``Subgraph.stackings``.
     """
     if providers is None or len(plan.steps) < MIN_BODY_STEPS:
-        return BodyRunner(plan)
+        return BodyRunner(plan, stackings=stackings)
     from .program.subplans import body_as_main
 
-    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory).run)
+    runner = PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory)
+    return BodyRunner(plan, runner.run, stackings)

@@ -9,7 +9,7 @@ from ort_sdk.api import Allocator, Array, ExecutionProvider, OrtDevice
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.memory import DataTransferManager
 
-__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "FixedSignature", "ProgramRow", "signature_of"]
+__all__ = ["SECONDS_BEFORE_COMPILING", "BindingProvider", "FixedSignature", "ProgramRow", "Targets", "signature_of"]
 
 
 SECONDS_BEFORE_COMPILING = 0.05
@@ -46,6 +46,37 @@ class BindingProvider:
     def makes_ranges(self) -> bool:
         """Whether rows of arrays of a device are arrays without a kernel."""
         return not self.device.is_cpu and type(self.execution_provider).outer_range is not ExecutionProvider.outer_range
+
+
+class Targets:
+    """Arrays on devices that a caller wants results in, the same ones in many runs.
+
+    Args:
+        arrays: for each fetch, an array of its device; None where there is none.
+    """
+
+    __slots__ = ("_fitting", "arrays")
+
+    def __init__(self, arrays: Sequence[Array | None]) -> None:
+        self.arrays = arrays
+        self._fitting: tuple[object, Sequence[Array | None]] = (None, ())
+
+    def fitting(self, key: object, shapes: Sequence[tuple[Any, Any] | None]) -> Sequence[Array | None]:
+        """Those of the wanted shapes and types, None in place of others; compared once.
+
+        Args:
+            key: stands for the shapes.
+            shapes: for each fetch, shape and dtype; None where no array is wanted.
+        """
+        known, fitting = self._fitting
+        if known is not key:
+            pairs = zip(self.arrays, shapes, strict=True)
+            fitting = [
+                None if array is None or wanted is None or (array.shape, array.dtype) != wanted else array
+                for array, wanted in pairs
+            ]
+            self._fitting = (key, fitting)
+        return fitting
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 import ort_sdk
 from ort_sdk.api import ExecutionProvider, InvalidArgument, OrtDevice, TensorElementType
 from ort_sdk.plugins import plugin_manager
+from ort_sdk.session.providers.readiness import MOST_FOLLOWED
 from ort_sdk.testing.strict.asynchronous import AsynchronousStrictExecutionProvider
 from ort_sdk.testing.strict.memory import StrictArray
 from ort_sdk.testing.strict.provider import STRICT_PROVIDER, STRICT_TYPES, StrictProvider
@@ -144,8 +145,8 @@ def test_given_memory_on_the_device_takes_no_wait_of_its_own(request, fixture):
     replayed(session, binding)
     copies = device.counts.device_copies
     assert waits_of(device, lambda: session.run_with_iobinding(binding))[0] == (0 if fixture == "strict" else 1)
-    # The input to a buffer that stays, and each output from one and to where it is wanted.
-    assert device.counts.device_copies == copies + 1 + 2 * len(NAMES)
+    # the input to a buffer that stays, and each output from one to where it is wanted
+    assert device.counts.device_copies == copies + 1 + len(NAMES)
     assert_right(binding.get_outputs())
 
 
@@ -302,6 +303,68 @@ def test_an_error_of_queued_work_is_raised_where_the_result_is_read(strict):
     binding.bind_cpu_input("i", good)
     session.run_with_iobinding(binding)
     np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[3], X[good])
+
+
+def test_what_is_made_of_a_bad_result_raises_its_error_once(strict):
+    first, second = made_session("Gather"), made_session()
+    binding = bound(first, lambda: "strict")
+    binding.bind_cpu_input("i", np.array([9]))
+    first.run_with_iobinding(binding)
+    other = second.io_binding()
+    other.bind_ortvalue_input("x", binding.get_outputs()[0])
+    other.bind_output("y1", "strict")
+    second.run_with_iobinding(other)
+    (value,) = other.get_outputs()
+    with pytest.raises(InvalidArgument, match="an index is outside axis 0"):
+        value.numpy()
+    np.testing.assert_array_equal(value.numpy(), -np.maximum(X, 0))
+    second.run_with_iobinding(other)
+    np.testing.assert_array_equal(other.get_outputs()[0].numpy(), -np.maximum(X, 0))
+
+
+def test_results_on_the_host_that_are_made_of_a_bad_result_are_not_handed_out(strict):
+    first, second = made_session("Gather"), made_session()
+    binding = bound(first, lambda: "strict")
+    binding.bind_cpu_input("i", np.array([9]))
+    first.run_with_iobinding(binding)
+    other = second.io_binding()
+    other.bind_ortvalue_input("x", binding.get_outputs()[0])
+    other.bind_output("y1")
+    with pytest.raises(RuntimeError, match="an index is outside axis 0"):
+        second.run_with_iobinding(other)
+    second.run_with_iobinding(other)
+    np.testing.assert_array_equal(other.get_outputs()[0].numpy(), -np.maximum(X, 0))
+
+
+def test_the_ends_of_many_runs_on_one_value_are_not_kept(strict):
+    session = made_session()
+    x, binding = on_device(X), session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_output("y0", "strict")
+    for _ in range(5):
+        session.run_with_iobinding(binding)
+        binding.get_outputs()[0].numpy()
+    assert len(x.ready._after) <= 1
+    for _ in range(MOST_FOLLOWED + 9):
+        session.run_with_iobinding(binding)
+    assert len(x.ready._after) == MOST_FOLLOWED
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_a_run_is_not_told_of_other_runs_errors(strict):
+    session = made_session("Gather")
+    binding = bound(session, lambda: "strict")
+    binding.bind_cpu_input("i", np.array([9]))
+    session.run_with_iobinding(binding)
+    x, good = on_device(X), np.array([1])
+    np.testing.assert_array_equal(session.run(["y3"], {"x": x, "i": good})[0], X[good])
+    other = bound(session, lambda: "strict")
+    other.bind_cpu_input("i", good)
+    session.run_with_iobinding(other)
+    other.get_outputs()[3].update_inplace(X[[0]])
+    np.testing.assert_array_equal(other.get_outputs()[3].numpy(), X[[0]])
+    with pytest.raises(InvalidArgument, match="an index is outside axis 0"):
+        binding.get_outputs()[3].numpy()
 
 
 def test_an_error_of_queued_work_leaves_a_host_run(strict):

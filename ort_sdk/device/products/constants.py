@@ -22,7 +22,8 @@ def materialised(context: DeviceContext, node: Node) -> Strided:
     found = kept.get(key)
     if found is None:
         with context.at_once():
-            found = kept[key] = context.dense(node).held
+            found = context.dense(node).held
+        kept[key] = found
         found.is_constant = True
     node.computed = Strided(found, node.shape, node.element_type)
     return node.computed

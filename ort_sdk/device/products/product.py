@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ort_sdk.api import TensorElementType
 from ort_sdk.device import arithmetic
 from ort_sdk.device.context import DeviceContext
@@ -12,11 +14,12 @@ from ort_sdk.device.expressions.nodes import Apply, Constant, Deferred, Node, St
 
 from .constants import materialised
 from .deferred import DeferredRows
+from .fastest import Forms, submit_fastest
 from .operands import Matrices
-from .panels import multiply_panels
+from .panels import multiply_panels, panel_forms
 from .plain import multiply_plainly
-from .tiles import multiply_tiles
-from .vectors import MOST_ROWS, multiply_vectors
+from .tiles import multiply_tiles, tile_forms
+from .vectors import MOST_ROWS, PREFERRED_ROWS, multiply_vectors
 from .whole_numbers import FLOAT32_EXACT, largest_magnitude
 
 __all__ = ["Product", "product_of"]
@@ -48,12 +51,23 @@ class Product(DeferredRows):
         context, matrices = self.context, self._matrices
         if self.element_type is not FLOAT and not matrices.exact_terms:
             multiply_plainly(context, value, matrices, output, root)
-        elif context.computes_panels:
-            multiply_panels(context, value, matrices, output, root)
-        elif matrices.m <= MOST_ROWS and not matrices.exact_terms:
-            multiply_vectors(context, value, matrices, output, root)
-        else:
-            multiply_tiles(context, value, matrices, output, root)
+            return
+        forms = self._panels(value, output, root) if context.computes_panels else self._groups(value, output, root)
+        submit_fastest(context, matrices.tuning_key("product"), forms, output, [matrices.b.held])
+
+    def _panels(self, value: Deferred, output: Strided, root: Node | None) -> Forms:
+        multiply = partial(multiply_panels, self.context, value, self._matrices, output, root)
+        return {form.name: partial(multiply, form) for form in panel_forms(self._matrices)}
+
+    def _groups(self, value: Deferred, output: Strided, root: Node | None) -> Forms:
+        context, matrices = self.context, self._matrices
+        by_tiles = partial(multiply_tiles, context, value, matrices, output, root)
+        tiles = {form.name: partial(by_tiles, form) for form in tile_forms(context.device, matrices)}
+        if matrices.exact_terms or matrices.m > MOST_ROWS:
+            return tiles
+        by_vectors = partial(multiply_vectors, context, value, matrices, output, root)
+        is_preferred = matrices.m <= PREFERRED_ROWS
+        return {"vectors": by_vectors, **tiles} if is_preferred else {**tiles, "vectors": by_vectors}
 
 
 def product_of(context: DeviceContext, left: Node, right: Node, element_type: TensorElementType) -> Node:

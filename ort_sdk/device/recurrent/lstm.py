@@ -15,7 +15,7 @@ from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.launches import Launch, filled_source
 from ort_sdk.device.products.panels import packed
 
-from .texts import LANES_TEXT, ROWS_TEXT
+from .lstm_texts import LANES_TEXT, ROWS_TEXT
 
 __all__ = ["MOST_UNITS", "lstm"]
 

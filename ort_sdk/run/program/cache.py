@@ -14,7 +14,7 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.plan import ExecutionPlan
 from ort_sdk.run import types
 from ort_sdk.run.executor import RunControl, execute
-from ort_sdk.run.types import BindingProvider, ProgramRow, signature_of
+from ort_sdk.run.types import BindingProvider, ProgramRow, Targets, signature_of
 
 from .arenas import ProgramArenas, ProgramOutOfMemory
 from .dynamic_shapes import DynamicKey, DynamicShapes, DynamicSignature
@@ -162,8 +162,17 @@ class ProgramCache:
         self._repetitions = 0
         """How often the latest signature was repeated in a row."""
 
-    def run(self, signature: tuple[Any, ...], feeds: Sequence[Array], control: RunControl) -> list[Array]:
-        """Run by the program of the signature, or of its dynamic shapes; else trace it if it is due, or run shape-generic."""
+    def run(
+        self,
+        signature: tuple[Any, ...],
+        feeds: Sequence[Array],
+        control: RunControl,
+        targets: Targets | None = None,
+    ) -> list[Array]:
+        """Run by the program of the signature, or of its dynamic shapes; else trace it if it is due, or run shape-generic.
+
+        ``targets`` are for a program's results, see ``PlanRunner.run``.
+        """
         found = self._programs.get(signature)
         if found is None and self._dynamic is not None:
             key = self._dynamic.key(signature)
@@ -179,7 +188,7 @@ class ProgramCache:
             found.runs += 1
             if not found.is_final:
                 return self._run_until_final(found, signature, feeds, control)
-            results = found.program.run(feeds, control)
+            results = found.program.run(feeds, control, targets)
             return results if isinstance(results, list) else self._run_continuation(found, results, control)
         if self._is_due(signature):
             return self._make(signature, feeds, control, may_compile=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_sdk.api import Array
 from ort_sdk.run.executor import RunControl, StepObserver, current
+from ort_sdk.run.types import Targets
 
 from .guards import Exited
 from .lowering.buffers import BoundSteps
@@ -37,7 +38,7 @@ class Program:
     """
 
     __slots__ = (
-        *("_blocks", "_charges", "_code", "_is_limited", "_steps", "_text", "_timed"),
+        *("_blocks", "_charges", "_code", "_copied", "_is_limited", "_nowhere", "_steps", "_text", "_timed"),
         *("bound_count", "device_bytes", "fused", "layout_copies", "operators"),
     )
 
@@ -54,6 +55,11 @@ class Program:
         """Bytes of the blocks on devices that its buffers are in, which other programs may share."""
         self._blocks, self._charges = tuple(bound.blocks), tuple(bound.charges)
         self._is_limited = any(charge.is_limited for charge in bound.charges)
+        fetches = fused.specialisation.fetches
+        self._nowhere: list[Array | None] = [None] * len(fetches)
+        copied = [bound.buffers[index] if index in bound.device_fetches else None for index in fetches]
+        self._copied = tuple(None if buffer is None else (buffer.shape, buffer.dtype) for buffer in copied)
+        """Shape and type of results that are copied on a device for the user."""
         self._steps = fused.specialisation.steps
         self._text = generate_code(fused.specialisation, bound)
         self._code = self._text.code()
@@ -80,23 +86,24 @@ class Program:
                 found.setdefault(member.node, {}).update({} if algorithm is None else {algorithm: None})
         return {node: ", ".join(names) or None for node, names in found.items()}
 
-    def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
-        """Replay. Arguments and result as for ``execute``; or the side exit it took.
+    def run(self, feeds: Sequence[Array], control: RunControl, targets: Targets | None = None) -> list[Array] | Exited:
+        """Replay. Arguments and result as for ``PlanRunner.run``; or the side exit it took.
 
         ``control.program_observer`` is called for the steps afterwards.
         """
+        given = self._nowhere if targets is None else targets.fitting(self._nowhere, self._copied)
         if self._charges:
             if self._is_limited:
-                return self._run_charged(feeds, control)
+                return self._run_charged(feeds, control, given)
             for charge in self._charges:
                 charge.note()
         observer = control.program_observer
         if observer is not None:
-            return self._run_timed(feeds, control, observer)
-        fetched: list[Array] | Exited = _call(self._code, feeds, control)
+            return self._run_timed(feeds, control, given, observer)
+        fetched: list[Array] | Exited = _call(self._code, feeds, control, given)
         return fetched
 
-    def _run_charged(self, feeds: Sequence[Array], control: RunControl) -> list[Array] | Exited:
+    def _run_charged(self, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None]) -> list[Array] | Exited:
         """The same, with feeds and results on devices counted meanwhile."""
         observer, taken = control.program_observer, []
         try:
@@ -104,29 +111,31 @@ class Program:
                 charge.take()
                 taken.append(charge)
             if observer is not None:
-                return self._run_timed(feeds, control, observer)
-            fetched: list[Array] | Exited = _call(self._code, feeds, control)
+                return self._run_timed(feeds, control, targets, observer)
+            fetched: list[Array] | Exited = _call(self._code, feeds, control, targets)
             return fetched
         finally:
             for charge in taken:
                 charge.give_back()
 
-    def _run_timed(self, feeds: Sequence[Array], control: RunControl, observer: StepObserver) -> list[Array] | Exited:
+    def _run_timed(
+        self, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None], observer: StepObserver
+    ) -> list[Array] | Exited:
         code = self._timed = self._timed or self._text.code(is_timed=True)
         fetched: list[Array] | Exited
-        fetched, stamps = _call(code, feeds, control)
+        fetched, stamps = _call(code, feeds, control, targets)
         # A run that took a side exit has fewer steps.
         for launched, (start, end) in zip(self._text.timed_steps(), pairwise(stamps), strict=False):
             observer(launched.step, start, end - start)
         return fetched
 
 
-def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl) -> Any:
+def _call(code: ProgramCode, feeds: Sequence[Array], control: RunControl, targets: Sequence[Array | None]) -> Any:
     """What ``RunScope`` does, too: in a small model making one takes as long as a step."""
     previous = current.control
     current.control = control
     try:
-        return code.function(feeds, control.terminate or _NEVER)
+        return code.function(feeds, control.terminate or _NEVER, targets)
     except Exception as error:
         code.locate(error)
         raise

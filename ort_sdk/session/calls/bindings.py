@@ -10,6 +10,7 @@ from ort_sdk.api import Array
 from ort_sdk.api import OrtDevice as Device
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.plan import Fetch
+from ort_sdk.run import Targets
 from ort_sdk.session.values.ort_value import OrtValue
 
 from .bound_feeds import BoundFeeds
@@ -57,6 +58,8 @@ class CheckedBindings:
     """Position among the outputs, fetch and type of those that the session makes memory for."""
     filled: tuple[GivenMemory, ...]
     """Memory for the others, where all is on the host."""
+    targets: Targets | None
+    """Memory on devices that a run may leave results in by itself; None if there is none."""
     overwritten: Mapping[int, Array] | None = None
     """Feeds in whose memory an output is wanted, by the output's position; None if it is not known, or may change."""
 

@@ -82,7 +82,7 @@ class BoundRuns:
             if ready is not None:
                 # Whoever reads that run's results is told what went wrong.
                 with contextlib.suppress(Exception):
-                    ready.wait()
+                    ready.event.wait()
 
     def run(self, bindings: Bindings, control: RunControl) -> list[OrtValue]:
         """Run once. Work for results on devices may still be queued when it returns: they say themselves when they are ready.
@@ -102,21 +102,20 @@ class BoundRuns:
             with self._scope(control):
                 if self._unread:
                     self.finish_reading()
-                if checked.on_devices:
-                    self._follow(checked.on_devices)
+                earlier = self._follow(checked.on_devices) if checked.on_devices else ()
                 feeds, signature = (
                     (self._reader.read_values(bindings.given), None) if checked.feeds is None else checked.feeds.read()
                 )
                 overwritten = self._overwritten(feeds, checked) if self._in_place else {}
                 if overwritten:
                     with overwriting(overwritten.values()), _not_begun_again():
-                        results = self._runner.run(feeds, control, signature)
+                        results = self._runner.run(feeds, control, signature, checked.targets)
                 else:
-                    results = self._runner.run(feeds, control, signature)
+                    results = self._runner.run(feeds, control, signature, checked.targets)
                 if checked.deliveries is not None:
                     placed = checked.deliveries.place(results)
                 if self._queues and (checked.on_devices or checked.deliveries is not None):
-                    ready = self._ended(checked, control)
+                    ready = self._ended(checked, earlier, control)
         except OrtSdkError:
             settle(self._queues)
             raise
@@ -127,24 +126,38 @@ class BoundRuns:
             return _delivered_on_host(results, checked, overwritten)
         return checked.deliveries.values(placed, ready)
 
-    def _follow(self, values: Sequence[OrtValue]) -> None:
+    def _follow(self, values: Sequence[OrtValue]) -> Sequence[Ready]:
         """Let the run's work come after that on what is bound, which other sessions or providers may have queued."""
-        for ready in set(map(_ready_of, values)):
-            if ready is not None:
-                access = self._access.get(ready.execution_provider.device)
-                ready.precede(None if access is None or access.provider is None else access.provider.execution_provider)
+        earlier = [ready for ready in set(map(_ready_of, values)) if ready is not None]
+        for ready in earlier:
+            access = self._access.get(ready.execution_provider.device)
+            ready.precede(None if access is None or access.provider is None else access.provider.execution_provider)
+        return earlier
 
-    def _ended(self, checked: CheckedBindings, control: RunControl) -> Sequence[Ready | None]:
-        """When the run's work is done, by queue, noted at the values that are bound; None where it was waited for."""
-        ready: list[Ready | None] = [recorded(provider) for provider in self._queues]
+    def _ended(self, checked: CheckedBindings, earlier: Sequence[Ready], control: RunControl) -> Sequence[Ready | None]:
+        """When the run's work is done, by queue, noted at the values that are bound; None where it was waited for.
+
+        Args:
+            checked: what is bound.
+            earlier: ends of the runs before on what is bound.
+            control: of the run.
+        """
+        ends = [recorded(provider) for provider in self._queues]
+        if earlier and (checked.deliveries is None or checked.deliveries.go_to_host):
+            # what the host has read was queued after them
+            for before in earlier:
+                before.tell_untold()
+        elif earlier:
+            for end in ends:
+                end.follow(earlier)
+        ready: list[Ready | None] = [*ends]
         # Others may read or free such memory without asking when it is ready; and no queue says when another device's was read.
         is_awaited = any(map(_is_shared, checked.on_devices)) or -1 in checked.queues
         is_awaited = is_awaited and control.config.get(DISABLE_SYNCHRONIZE_EXECUTION_PROVIDERS) != "1"
         if is_awaited or (self._reads_late and (checked.feeds is None or checked.feeds.reads_host)):
-            for each in ready:
-                if each is not None:
-                    each.wait()
-            ready = [None] * len(ready)
+            for end in ends:
+                end.wait()
+            ready = [None] * len(ends)
         elif self._reads_late:
             self._unread = tuple(ready)
         ready.append(None)
@@ -176,7 +189,8 @@ class BoundRuns:
         queues = tuple(self._queue_of(value.device) for value in on_devices)
         deliveries = None if is_on_host else self._deliveries(outputs)
         places = (on_devices, arrays, queues, deliveries)
-        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled))
+        targets = None if deliveries is None else deliveries.targets(len(self._fetches))
+        return CheckedBindings(self._session, outputs, feeds, *places, tuple(made), tuple(filled), targets)
 
     def _deliveries(self, outputs: Sequence[tuple[int, Target]]) -> Deliveries:
         last = {index: position for position, (index, _) in enumerate(outputs)}

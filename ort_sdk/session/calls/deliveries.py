@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ort_sdk.api import Array, InvalidArgument, OrtDevice
 from ort_sdk.memory import DataTransferManager
+from ort_sdk.run import Targets
 from ort_sdk.session.providers.device_memory import DeviceAccess
 from ort_sdk.session.providers.readiness import Ready
 from ort_sdk.session.values.ort_value import OrtValue
@@ -60,7 +61,7 @@ class Deliveries:
         self._outputs, self._transfers = tuple(outputs), transfers
         self._places = [(each.target, each.wanted_in, each.type, each.queue) for each in outputs]
         self._handed_over: list[tuple[int, int]] = []
-        self._fills: list[tuple[Delivery, OrtValue, Callable[[Array, Array], None]]] = []
+        self._fills: list[tuple[Delivery, OrtValue, Array, Callable[[Array, Array], None]]] = []
         self._downloads: dict[OrtDevice, list[tuple[int, Delivery]]] = {}
         self._others: list[tuple[int, Delivery]] = []
         for position, each in enumerate(outputs):
@@ -68,12 +69,32 @@ class Deliveries:
             if each.stays and each.target is None:
                 self._handed_over.append((position, each.fetch))
             elif fill is not None and each.target is not None:
-                self._fills.append((each, each.target, fill))
+                self._fills.append((each, each.target, each.target.value, fill))
             elif each.goes_to_host:
                 self._downloads.setdefault(each.made_in.device, []).append((position, each))
             else:
                 self._others.append((position, each))
         self._fills_several = sum(each.target is not None for each in outputs) > 1
+
+    @property
+    def go_to_host(self) -> bool:
+        """Whether some come from a device to the host."""
+        return bool(self._downloads)
+
+    def targets(self, count: int) -> Targets | None:
+        """Memory of the caller's that a run may leave results in by itself, by fetch; None if there is none.
+
+        Not where a result may be a view of a feed: that memory may be the feed's, and is to be filled last.
+
+        Args:
+            count: of fetches.
+        """
+        if not self._fills or not all(each.is_owned for each in self._outputs):
+            return None
+        arrays: list[Array | None] = [None] * count
+        for each, _, array, _ in self._fills:
+            arrays[each.fetch] = array
+        return Targets(arrays)
 
     def place(self, results: list[Array]) -> list[Array]:
         """Bring results where they are wanted, in memory of their own or the caller's; inside the scope of the run.
@@ -100,11 +121,11 @@ class Deliveries:
                 placed[position] = value
             elif not each.target.holds(value):
                 self._fill(each.target, value, each)
-        for each, target, fill in self._fills:
+        for each, target, array, fill in self._fills:
             value = results[each.fetch]
-            if not (each.may_be_there and target.holds(value)):
+            if value is not array and not (each.may_be_there and target.holds(value)):
                 check_fits(target, value, each.made_in, each.type, each.name)
-                fill(value, target.value)
+                fill(value, array)
         return placed
 
     def values(self, placed: list[Array], ready: Sequence[Ready | None]) -> list[OrtValue]:

@@ -10,7 +10,7 @@ from ort_sdk.api import CPU_DEVICE, OrtSdkError
 from ort_sdk.api.foreign_errors import raise_foreign
 from ort_sdk.run import PlanRunner, ProgramRow, RunControl
 from ort_sdk.session.providers.opened import ProviderScope, binding_providers, raise_scope_error
-from ort_sdk.session.providers.readiness import settle
+from ort_sdk.session.providers.readiness import recorded, settle
 from ort_sdk.session.stages.state import SessionState
 from ort_sdk.session.values.ort_value import OrtValue
 
@@ -114,9 +114,9 @@ class SessionRuns:
         """Nothing to do: nothing goes on in the background."""
 
     def _wait(self) -> None:
-        """Wait for what reads the caller's values and arrays, which know nothing of this run."""
+        """Wait for what reads the caller's values and arrays, which know nothing of this run; other runs' errors are theirs."""
         for provider in self._queues:
-            provider.synchronize()
+            recorded(provider).wait()
 
 
 def _scope_of(scopes: Mapping[str, ProviderScope]) -> ProviderScope:

@@ -123,13 +123,16 @@ def run_scope_of(provider: SessionProvider, *, waits: bool = True) -> Iterator[N
 
     Args:
         provider: the provider.
-        waits: whether all work is to be done where it ends; False if what is inside has waited for what counts.
+        waits: whether what is queued inside is to be done where it ends; False if what is inside has waited for what counts.
     """
+    end = None
     try:
         with provider.execution_provider.run_scope():
             yield
-        if waits and provider.is_asynchronous:
-            provider.synchronize()
+            if waits and provider.is_asynchronous:
+                end = provider.execution_provider.record_event()
+        if end is not None:
+            end.wait()
     except Exception as error:
         if isinstance(error, OrtSdkError):
             raise

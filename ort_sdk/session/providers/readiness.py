@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from ort_sdk.api import Event, ExecutionProvider
 from ort_sdk.api.foreign_errors import raise_foreign
@@ -11,6 +13,37 @@ from ort_sdk.api.foreign_errors import raise_foreign
 from .opened import SessionProvider
 
 __all__ = ["Ready", "recorded", "settle"]
+
+MOST_FOLLOWED = 64
+"""Runs on one value that may be under way, and whose errors those after them raise; ``OrtValue.synchronize`` raises any."""
+
+
+class _End:
+    """The end of one run's work."""
+
+    __slots__ = ("event", "execution_provider", "is_told")
+
+    def __init__(self, event: Event, execution_provider: ExecutionProvider) -> None:
+        self.event, self.execution_provider = event, execution_provider
+        self.is_told = False
+        """Whether its error was raised."""
+
+    def error(self) -> Exception | None:
+        """Block until it happened; what the work raised."""
+        try:
+            self.event.wait()
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            return error
+        return None
+
+    def tell(self, error: Exception) -> NoReturn:
+        """Raise what the work raised, naming the provider."""
+        self.is_told = True
+        raise_foreign(error, f"raised by work that was queued by {self.execution_provider.name}")
+
+    def is_over(self) -> bool:
+        """Whether it is known that nothing is to be told: all went well, or somebody was told."""
+        return self.is_told or (self.event.is_done and self.error() is None)
 
 
 class Ready:
@@ -21,18 +54,45 @@ class Ready:
         execution_provider: whose work it is.
     """
 
-    __slots__ = ("event", "execution_provider")
+    __slots__ = ("_after", "_end")
 
     def __init__(self, event: Event, execution_provider: ExecutionProvider) -> None:
-        self.event = event
-        self.execution_provider = execution_provider
+        self._end = _End(event, execution_provider)
+        self._after: tuple[_End, ...] = ()
+
+    @property
+    def event(self) -> Event:
+        """What happens then."""
+        return self._end.event
+
+    @property
+    def execution_provider(self) -> ExecutionProvider:
+        """Whose work it is."""
+        return self._end.execution_provider
 
     def wait(self) -> None:
         """Block until it happened; raises what the work raised, naming the provider."""
-        try:
-            self.event.wait()
-        except Exception as error:  # noqa: BLE001 - a provider may raise anything
-            raise_foreign(error, f"raised by work that was queued by {self.execution_provider.name}")
+        earlier, self._after = self._after, ()
+        # the last one first: the others need no wait of their own then
+        failed = [(end, error) for end in (self._end, *earlier) if (error := end.error()) is not None]
+        for end, error in (*failed[1:], *failed[:1]):
+            if end is self._end or not end.is_told:
+                end.tell(error)
+
+    def tell_untold(self) -> None:
+        """Block until it happened; raises what the work raised if nobody was told."""
+        if not self._end.is_told:
+            self.wait()
+
+    def follow(self, earlier: Iterable[Ready]) -> None:
+        """Raise errors of earlier runs on the same values, too: what was made of their results is no better.
+
+        Args:
+            earlier: ends of these runs; those that went well, or whose error was raised, are not kept.
+        """
+        found = dict.fromkeys(end for each in earlier for end in (*each._after, each._end))
+        # what was queued first is done first
+        self._after = tuple(itertools.dropwhile(_End.is_over, found))[-MOST_FOLLOWED:]
 
     def precede(self, execution_provider: ExecutionProvider | None) -> None:
         """Let work that a provider queues from now on come after it; None for work of the host."""

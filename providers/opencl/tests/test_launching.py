@@ -97,7 +97,7 @@ def test_long_calls_are_flushed_on_the_way(context, monkeypatch):
 
     class Queue:
         queue = type("", (), {"flush": lambda self: flushes.append(1)})()
-        lock, check, note = launcher.queue.lock, launcher.queue.check, launcher.queue.note
+        queueing, note = launcher.queue.queueing, launcher.queue.note
 
     monkeypatch.setattr(cl, "enqueue_nd_range_kernel", lambda *_arguments: None)
     OpenClCall(Queue, call.rows, [], [], [])()

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, TensorElementType, may_overwrite
+from ort_sdk.api.buffer_layout import BufferLifetime, lay_out
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena, ArenaBlock, BufferLifetime, DataTransferManager, lay_out
+from ort_sdk.memory import ARENA_ALIGNMENT_BYTES, Arena, ArenaBlock
 from ort_sdk.memory.provider_memory import allocated, bytes_of, described
 from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.slots import ValueSlot
@@ -69,8 +70,8 @@ class BoundSteps:
     """Values of the user that each run copies to their buffers, which are NumPy's arrays."""
     device_feeds: dict[int, Callable[[Array], None]] = field(default_factory=dict)
     """Value of the user on a device → copies it to its buffer in each run."""
-    device_fetches: dict[int, Callable[[Array], Array]] = field(default_factory=dict)
-    """Value handed to the user on a device → makes the copy of its buffer that the user gets."""
+    device_fetches: dict[int, Callable[[Array, Array | None], Array]] = field(default_factory=dict)
+    """Value handed to the user on a device → makes the copy of its buffer that the user gets, in a given array or a new one."""
     providers: dict[int, ExecutionProvider] = field(default_factory=dict)
     """Position of a step → the provider whose call it is."""
     staging: dict[int, HostArray] = field(default_factory=dict)
@@ -211,7 +212,7 @@ def assign_buffers(
     """
     lifetimes = [BufferLifetime(output.nbytes, output.position, held[output.index]) for output in outputs]
     lifetimes += [BufferLifetime(each.nbytes, each.position, each.position) for each in workspaces]
-    offsets, total = lay_out(lifetimes)
+    offsets, total = lay_out(lifetimes, ARENA_ALIGNMENT_BYTES)
     buffer = arena.reserve(total)
     bound.memory.append(buffer)
     for output, offset in zip(outputs, offsets, strict=False):
@@ -220,30 +221,33 @@ def assign_buffers(
         bound.workspaces[each.position] = Arena.view(buffer, offset, (each.nbytes,), TensorElementType.UINT8)
 
 
-def fetch_copier(provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType) -> Callable[[Array], Array]:
-    """What makes the copy of a buffer on a device that the user gets."""
+def fetch_copier(
+    provider: BindingProvider, shape: tuple[int, ...], element_type: TensorElementType
+) -> Callable[[Array, Array | None], Array]:
+    """What makes the copy of a buffer on a device that the user gets, in a given array or a new one."""
+    fill = _filler_of(provider)
 
-    def copied(array: Array) -> Array:
-        made = allocated_array(provider, shape, element_type)
-        _transfers_of(provider).copy_into(array, provider.device, made, provider.device)
-        return made
+    def copied(array: Array, target: Array | None) -> Array:
+        if target is None:
+            target = allocated_array(provider, shape, element_type)
+        fill(array, target)
+        return target
 
     return copied
 
 
 def feed_copier(provider: BindingProvider, buffer: Array) -> Callable[[Array], None]:
     """What copies a value of the user on a device to its buffer."""
-
-    def copy(array: Array) -> None:
-        _transfers_of(provider).copy_into(array, provider.device, buffer, provider.device)
-
-    return copy
+    fill = _filler_of(provider)
+    return lambda array: fill(array, buffer)
 
 
-def _transfers_of(provider: BindingProvider) -> DataTransferManager:
-    if provider.transfers is None:
+def _filler_of(provider: BindingProvider) -> Callable[[Array, Array], None]:
+    """What fills an array of the provider's device with another one."""
+    fill = None if provider.transfers is None else provider.transfers.filler(provider.device, provider.device)
+    if fill is None:
         raise AssertionError(f"{provider.execution_provider.name} copies nothing, so no value of the user is in a buffer of it")
-    return provider.transfers
+    return fill
 
 
 def allocated_for(value: HostArray, provider: BindingProvider) -> Array:

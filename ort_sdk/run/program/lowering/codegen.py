@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, FunctionType
@@ -38,7 +39,7 @@ class ProgramCode:
     """A compiled program.
 
     Args:
-        function: ``function(feeds, stop)``.
+        function: ``function(feeds, stop, targets)``.
         filename: the file name of its code.
         steps: line number → whose line it is.
     """
@@ -155,7 +156,7 @@ class GeneratedCode:
         """
         names = {**self.names, "clock": time.perf_counter_ns} if is_timed else self.names
         filename = f"<ort_sdk {'timed ' if is_timed else ''}program {id(self):x}>"
-        written = [f"def program(feeds, stop, {', '.join(f'{name}={name}' for name in names)}):"]
+        written = [f"def program(feeds, stop, targets, {', '.join(f'{name}={name}' for name in names)}):"]
         owners: dict[int, _Line] = {}
         for line, owner in self._timed_lines() if is_timed else self._joined_lines():
             written.append(f"    {line}")
@@ -244,17 +245,17 @@ class _Writer:
         if last is not None and last.guard is not None and last.guard.always_exits:
             return self._side_exit(position, last, last.guard)
         self._release_slots()
-        return f"[{', '.join(map(self._fetched, self._specialisation.fetches))}]"
+        return f"[{', '.join(itertools.starmap(self._fetched, enumerate(self._specialisation.fetches)))}]"
 
-    def _fetched(self, index: int) -> str:
-        """What the user gets of a value."""
+    def _fetched(self, position: int, index: int) -> str:
+        """What the user gets of a value, the fetch at a position."""
         if index in self._bound.copied:
             return f"v{index}.copy()"
         copy = self._bound.device_fetches.get(index)
         if copy is None:
             return f"v{index}"
         self._names[f"o{index}"] = copy
-        return f"o{index}(v{index})"
+        return f"o{index}(v{index}, targets[{position}])"
 
     def _guard(self, position: int, launched: ProgramStep, guard: Guard) -> None:
         if guard.always_exits:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ort_sdk.api import Slot
 from ort_sdk.api.stopping import check_stopped
 from ort_sdk.device import CapturedCall, Memory
 
-from .device_queue import DeviceQueue, as_bytes
+from .device_queue import DeviceQueue
 
 __all__ = ["OpenClCall", "OpenClCopy", "OpenClSequence", "joined"]
 
@@ -22,17 +21,6 @@ FLUSHED_ROWS = 32
 
 Row = tuple[Any, tuple[int, ...], tuple[int, ...]]
 """Kernel object, global size, local size."""
-
-
-@contextlib.contextmanager
-def _queueing(queue: DeviceQueue, attempt: str) -> Iterator[None]:
-    """Context in which commands are queued that no other thread's may come between."""
-    queue.check()
-    with queue.lock:
-        try:
-            yield
-        except cl.Error as error:
-            raise queue.failed(error, attempt) from error
 
 
 class OpenClCall:
@@ -58,11 +46,11 @@ class OpenClCall:
         self._chunks = [rows[start : start + FLUSHED_ROWS] for start in range(0, len(rows), FLUSHED_ROWS)]
 
     def __call__(self) -> None:
-        with _queueing(self.queue, f"queueing {len(self.rows)} kernels"):
+        with self.queue.queueing(f"queueing {len(self.rows)} kernels"):
             self.enqueue()
 
-    def enqueue(self) -> Any:
-        """Queue the kernels, under the queue's lock; nothing is to be waited for."""
+    def enqueue(self) -> None:
+        """Queue the kernels, under the queue's lock."""
         queue, enqueue, event = self.queue, cl.enqueue_nd_range_kernel, None
         driver_queue = queue.queue
         try:
@@ -83,11 +71,11 @@ class OpenClCall:
 
 
 class OpenClCopy:
-    """A copy between the host and the device. What is on the host stays as it is until the run's work is done.
+    """A copy between the host and the device.
 
     Args:
         queue: of the device.
-        source: read by the call.
+        source: read by the call. A large one on the host is read until the run ends, at the latest.
         target: written by the call.
     """
 
@@ -95,26 +83,19 @@ class OpenClCopy:
         self.queue, self._source, self._target = queue, source, target
 
     def __call__(self) -> None:
-        with _queueing(self.queue, "queueing a copy"):
-            event = self.enqueue()
-        if event is not None:
-            event.wait()
+        _run(self.queue, [self], "queueing a copy")
 
     def enqueue(self) -> Any:
         """Queue the copy, under the queue's lock; the event to be waited for before the host reads."""
-        source, target = self._source.array, self._target.array
+        source, target, queue = self._source.array, self._target.array, self.queue
         if not target.nbytes:
             return None
-        driver_queue = self.queue.queue
         # a slot that moves may have been empty when the copy was bound
         if isinstance(target, np.ndarray):
-            event = cl.enqueue_copy(driver_queue, as_bytes(target), source.dense().held.handle, is_blocking=False)
-            self.queue.note(event)
-            return event
-        contents = np.ascontiguousarray(source)
-        # a copy made here ends with this call
-        is_own = contents is not source
-        self.queue.note(cl.enqueue_copy(driver_queue, target.dense().held.handle, as_bytes(contents), is_blocking=is_own))
+            return queue.queue_download(source.dense().held.handle, target)
+        copy = queue.queue_upload(np.ascontiguousarray(source), target.dense().held.handle)
+        if copy is not None:
+            queue.read_before_the_end(copy)
         return None
 
 
@@ -130,12 +111,18 @@ class OpenClSequence:
         self.queue, self.parts = queue, parts
 
     def __call__(self) -> None:
-        last = None
-        with _queueing(self.queue, f"queueing {len(self.parts)} calls"):
-            for part in self.parts:
-                last = part.enqueue() or last
-        if last is not None:
-            last.wait()
+        _run(self.queue, self.parts, f"queueing {len(self.parts)} calls")
+
+
+def _run(queue: DeviceQueue, parts: Sequence[OpenClCall | OpenClCopy], attempt: str) -> None:
+    """Queue calls, and wait for what the host reads."""
+    with queue.queueing(attempt):
+        # An event of a copy that is dropped before it happened is waited for.
+        copies = [copy for part in parts if (copy := part.enqueue()) is not None]
+        if copies:
+            queue.record()
+    if copies:
+        queue.finish()
 
 
 def joined(calls: Sequence[Callable[[], Any]]) -> list[tuple[int, Callable[[], Any]]]:

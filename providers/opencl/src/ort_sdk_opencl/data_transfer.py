@@ -30,6 +30,11 @@ class OpenClDataTransfer(DeviceDataTransfer):
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
         return OpenClCopy(self._queue, source, target)
 
+    def copy_on_device(self, source: DeviceArray, target: DeviceArray) -> None:
+        read, written = source.dense().held, target.dense().held
+        if source.nbytes and read.place != written.place:
+            self._queue.copy(read.handle, written.handle, source.nbytes)
+
     def copy_all(
         self, arrays: Sequence[DeviceArray], source: OrtDevice, destinations: Sequence[HostArray | None]
     ) -> Sequence[HostArray]:
@@ -37,10 +42,7 @@ class OpenClDataTransfer(DeviceDataTransfer):
         given = zip(arrays, destinations, strict=True)
         pairs = [(array.dense(), np.empty(array.shape, array.dtype) if into is None else into) for array, into in given]
         rows = [into if into.flags.c_contiguous else np.empty(into.shape, into.dtype) for _, into in pairs]
-        last = max((position for position, row in enumerate(rows) if row.nbytes), default=-1)
-        for position, ((array, _), row) in enumerate(zip(pairs, rows, strict=True)):
-            if row.nbytes:
-                self._queue.download(array.held.handle, row, waits=position == last)
+        self._queue.download([(array.held.handle, row) for (array, _), row in zip(pairs, rows, strict=True) if row.nbytes])
         for (_, into), row in zip(pairs, rows, strict=True):
             if into is not row:
                 into[...] = row

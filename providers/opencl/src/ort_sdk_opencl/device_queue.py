@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import DeviceReset, HostArray, InvalidArgument, OrtSdkError
-from ort_sdk.device.status import fault_text
+from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated
+from .runs import OpenClEvent, QueuedRun, RunContext, StatusWord, ThreadRuns
+from .staging import MOST_STAGED_BYTES, StagingRing, as_bytes
 
 __all__ = ["DeviceQueue"]
 
 _FLAGS = cl.mem_flags
 
 
-class _Thread(threading.local):
-    """What one thread has queued and not waited for."""
-
-    last: Any = None
-    """Event of its last command."""
-    status: Any = None
-    """Word that its kernels report to."""
-    may_report = False
-    """Whether a kernel was queued, since the word was read, that may have set it."""
-
-
 class DeviceQueue:
-    """Queues commands. A thread waits for its own last command, and not for what others queue later.
+    """Queues commands. A run waits for its own last command, and not for what others queue later.
 
     Memory of one thread's calls may be that of another's, one after the other; so the commands of a call are queued
-    under ``lock``. It is a ``DriverMemory`` too.
+    under ``lock``, and nobody waits for the device there. It is a ``DriverMemory`` too.
 
     Args:
         found: the device.
@@ -50,7 +39,14 @@ class DeviceQueue:
         self.alignment_bytes = max(64, found.device.mem_base_addr_align // 8)
         self.lock = threading.RLock()
         self.is_lost = False
-        self._thread = _Thread()
+        self._is_timed = False
+        self._last: Any = None
+        """Event of the last command of all threads."""
+        self._thread = ThreadRuns()
+        self._words: list[StatusWord] = []
+        self._staging: StagingRing | None = None
+
+    # -- memory
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer."""
@@ -63,54 +59,158 @@ class DeviceQueue:
 
     def part(self, handle: Any, offset_bytes: int, nbytes: int) -> Any:
         """A part of a buffer."""
-        return handle.get_sub_region(offset_bytes, nbytes)
+        with self.errors(f"making a part of {nbytes} bytes"):
+            return handle.get_sub_region(offset_bytes, nbytes)
 
     def settle(self) -> None:
         """Wait for all commands of all threads."""
         with self.errors("waiting for all commands"):
             self.queue.finish()
 
+    # -- runs
+
+    def run(self) -> RunContext:
+        """Context of a run; see ``ort_sdk.device.SupportsRuns``."""
+        return RunContext(self._thread, self._begin)
+
+    def _begin(self, run: QueuedRun) -> None:
+        """Let the device begin with what a run has queued, and wait until it has read what is not the queue's own."""
+        if run.last is None or (run.end is not None and run.end.is_known):
+            return
+        with self.errors("beginning what is queued"):
+            self.queue.flush()
+            for copy in run.reads:
+                copy.wait()
+
     def note(self, event: Any) -> None:
-        """Remember this thread's last command."""
-        self._thread.last = event
+        """Remember the last command of this thread's run."""
+        self._last = event
+        self._thread.run.note(event)
 
     def status_word(self) -> Any:
-        """The word that kernels of this thread report to, from now on until it waits."""
-        own = self._thread
-        if own.status is None:
-            own.status = cl.Buffer(self.context, _FLAGS.READ_WRITE | _FLAGS.COPY_HOST_PTR, hostbuf=np.zeros(1, np.uint32))
-        own.may_report = True
-        return own.status
+        """The word that kernels of this thread's run report to, until it is next read."""
+        run = self._thread.run
+        if run.word is None:
+            try:
+                run.word = self._words.pop()
+            except IndexError:
+                run.word = StatusWord(self.context)
+        return run.word.buffer
 
-    def upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> None:
-        """Copy a contiguous host array to a buffer; it has been read when this returns."""
-        with self.errors(f"copying {array.nbytes} bytes to the device"):
-            cl.enqueue_copy(self.queue, handle, as_bytes(array), dst_offset=offset_bytes, is_blocking=True)
+    def give_back(self, word: StatusWord) -> None:
+        """Use a word again, which is zero."""
+        self._words.append(word)
 
-    def download(self, handle: Any, array: HostArray, *, waits: bool = True) -> None:
-        """Copy a buffer to a contiguous host array, and wait for it, or leave that to a later command that is waited for."""
-        with self.errors(f"copying {array.nbytes} bytes from the device"):
-            cl.enqueue_copy(self.queue, as_bytes(array), handle, is_blocking=waits)
+    def record(self) -> OpenClEvent:
+        """The end of what this thread's run has queued so far, as an event; if that is nothing, of all that is queued."""
+        run = self._thread.run
+        end = run.end
+        if end is None:
+            word, run.word = run.word, None
+            if word is not None:
+                with self.queueing("reading what kernels have reported"):
+                    self.note(cl.enqueue_copy(self.queue, word.found, word.buffer, is_blocking=False))
+            end = run.end = OpenClEvent(self, run.last or self._last, word, run.earlier)
+        return end
 
     def finish(self) -> None:
-        """Wait for what this thread has queued.
+        """Wait for what this thread's run has queued.
 
         Raises:
             InvalidArgument: a kernel met contents that it cannot take.
             DeviceReset: the device is lost.
         """
-        own = self._thread
-        if own.last is not None:
-            last, own.last = own.last, None
-            with self.errors("waiting for kernels"):
-                last.wait()
-        if own.may_report:
-            own.may_report = False
-            found = np.zeros(1, np.uint32)
-            self.download(own.status, found)
-            if found[0]:
-                self.upload(np.zeros(1, np.uint32), own.status)
-                raise InvalidArgument(f"kernels on {self.name}: {fault_text(int(found[0]))}")
+        run = self._thread.run
+        if run.last is None:
+            return
+        try:
+            self.record().wait()
+        except OrtSdkError:
+            # it is told once
+            run.forget()
+            raise
+        run.reads.clear()
+
+    # -- copies
+
+    def upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> None:
+        """Copy a contiguous host array to a buffer; it has been read when this returns."""
+        with self.queueing(f"copying {array.nbytes} bytes to the device"):
+            copy = self.queue_upload(array, handle, offset_bytes)
+        if copy is not None:
+            with self.errors(f"copying {array.nbytes} bytes to the device"):
+                copy.wait()
+
+    def queue_upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> Any:
+        """Queue a copy of a contiguous host array to a buffer, inside ``queueing``.
+
+        Returns:
+            None if the array has been read; else the event of the copy, which reads it.
+        """
+        if array.nbytes <= MOST_STAGED_BYTES:
+            if self._staging is None:
+                self._staging = StagingRing(self.context, self.queue)
+            self.note(self._staging.upload(self.queue, array, handle, offset_bytes))
+            return None
+        copy = cl.enqueue_copy(self.queue, handle, as_bytes(array), dst_offset=offset_bytes, is_blocking=False)
+        self.note(copy)
+        return copy
+
+    def read_before_the_end(self, copy: Any) -> None:
+        """Let this thread's run last until a copy has read memory of the host."""
+        self._thread.run.reads.append(copy)
+
+    def download(self, pairs: Sequence[tuple[Any, HostArray]]) -> None:
+        """Copy buffers to contiguous host arrays, with one wait for all of them.
+
+        Raises:
+            InvalidArgument: a kernel of the run met contents that it cannot take.
+        """
+        with self.queueing(f"copying {len(pairs)} arrays from the device"):
+            copies = [self.queue_download(handle, array) for handle, array in pairs]
+            self.record()
+        self.finish()
+        copies.clear()
+
+    def queue_download(self, handle: Any, array: HostArray) -> Any:
+        """Queue a copy of a buffer to a contiguous host array, inside ``queueing``; its event, to be kept until it happened."""
+        copy = cl.enqueue_copy(self.queue, as_bytes(array), handle, is_blocking=False)
+        self.note(copy)
+        return copy
+
+    def copy(self, source: Any, target: Any, nbytes: int) -> None:
+        """Queue a copy between two buffers."""
+        with self.queueing(f"copying {nbytes} bytes on the device"):
+            self.note(cl.enqueue_copy(self.queue, target, source, byte_count=nbytes))
+
+    # -- times
+
+    def stamp(self) -> Any:
+        """A marker with the device's time. The first one exchanges the queue for one that takes times, which is slower."""
+        with self.queueing("marking a point in the queue"):
+            if not self._is_timed:
+                self.queue.finish()
+                self.queue = cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+                self._is_timed = True
+            marker = cl.enqueue_marker(self.queue)
+            self.note(marker)
+            return marker
+
+    # -- errors
+
+    @contextlib.contextmanager
+    def queueing(self, attempt: str) -> Iterator[None]:
+        """Context in which commands are queued that no other thread's may come between.
+
+        Args:
+            attempt: what is being done.
+        """
+        self.check()
+        with self.lock:
+            try:
+                yield
+            except cl.Error as error:
+                raise self.failed(error, attempt) from error
 
     @contextlib.contextmanager
     def errors(self, attempt: str) -> Iterator[None]:
@@ -136,7 +236,7 @@ class DeviceQueue:
 
     def failed(self, error: Any, attempt: str) -> OrtSdkError:
         """The host's error for one of OpenCL's. If the device is lost, nothing is queued on it any more."""
-        self._thread.last = None
+        self._thread.run.forget()
         self.is_lost = self.is_lost or is_loss(error, self._answers)
         return translated(error, attempt, self.name, is_lost=self.is_lost)
 
@@ -147,8 +247,3 @@ class DeviceQueue:
         except cl.Error:
             return False
         return True
-
-
-def as_bytes(array: HostArray) -> HostArray:
-    """A contiguous array's memory."""
-    return array.reshape(-1).view(np.uint8)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ort_sdk.api import OrtDevice
+from ort_sdk.api import Array, OrtDevice, TensorElementType
+from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.device import DeviceExecutionProvider
 
 from .bound_calls import joined
@@ -16,7 +17,7 @@ __all__ = ["OpenClExecutionProvider"]
 
 
 class OpenClExecutionProvider(DeviceExecutionProvider):
-    """Queues work on an in-order queue; waits for it where a run ends.
+    """Queues work on an in-order queue; runs end before it is done.
 
     Args:
         name: of the provider.
@@ -30,6 +31,13 @@ class OpenClExecutionProvider(DeviceExecutionProvider):
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         return joined(calls)
+
+    def wrap_memory(self, address: int, shape: tuple[int, ...], element_type: TensorElementType, owner: Any) -> Array:
+        raise OrtNotImplemented(
+            f"making an array of memory at {address:#x} on {self.device}: memory of OpenCL is buffers, which have no addresses. "
+            "For memory of the host bind the array (bind_cpu_input), which is copied; for memory of the device bind an OrtValue "
+            "that is made there (OrtValue.ortvalue_from_numpy, ortvalue_from_shape_and_type)"
+        )
 
     def describe_environment(self) -> Sequence[str]:
         launcher = self._launcher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import Array, ExternalDataInfo, Fail, HostArray, OrtDevice, OrtMemoryInfo
+from ort_sdk.api import Array, ExternalDataInfo, Fail, HostArray, OrtDevice, OrtMemoryInfo, OrtSdkError
 from ort_sdk.device import DeviceArray, DeviceContext, Memory
 from ort_sdk.device.expressions.nodes import Strided
 
 from .device import launcher_of
+from .device_queue import DeviceQueue
 
 __all__ = ["LEAST_SHARED_BYTES", "OpenClExternalDataLoader"]
 
@@ -60,13 +62,12 @@ class OpenClExternalDataLoader:
         """
         for info, tensor in batch:
             _check(info, tensor)
-        with self._queue.errors(f"loading {len(batch)} external weights"):
-            for info, tensor in batch:
-                shared = self._shared(info)
-                if shared is not None:
-                    tensor.node = Strided(shared, tensor.shape, tensor.element_type)
-                elif info.length:
-                    self._queue.note(_copied(self._queue.queue, _content(info), tensor.dense().held.handle))
+        for info, tensor in batch:
+            shared = self._shared(info)
+            if shared is not None:
+                tensor.node = Strided(shared, tensor.shape, tensor.element_type)
+            elif info.length:
+                _copy(self._queue, _content(info), tensor.dense().held.handle)
         self._queue.finish()
 
     def _shared(self, info: ExternalDataInfo) -> Memory | None:
@@ -80,18 +81,26 @@ class OpenClExternalDataLoader:
         if before % self._queue.alignment_bytes or first < 0 or first + size > len(content):
             return None
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
-        whole = cl.Buffer(self._queue.context, flags, hostbuf=content[first : first + size])
-        return _MappedMemory(info.length, whole.get_sub_region(before, info.length), whole)
+        with self._queue.errors(f"using {info.length} bytes of a file's map"):
+            whole = cl.Buffer(self._queue.context, flags, hostbuf=content[first : first + size])
+        return _MappedMemory(info.length, whole.get_sub_region(before, info.length), whole, self._queue)
 
 
 class _MappedMemory(Memory):
-    """Memory of the host in a buffer, which keeps it alive."""
+    """Memory of the host in a buffer, which keeps it alive until the device does not read it any more.
 
-    __slots__ = ("whole",)
+    Drivers keep their own memory until queued kernels are done; of a file's map they know nothing.
+    """
 
-    def __init__(self, nbytes: int, handle: Any, whole: Any) -> None:
+    __slots__ = ("_queue", "whole")
+
+    def __init__(self, nbytes: int, handle: Any, whole: Any, queue: DeviceQueue) -> None:
         super().__init__(nbytes, handle)
-        self.whole = whole
+        self.whole, self._queue = whole, queue
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OrtSdkError):
+            self._queue.settle()
 
 
 def _check(info: ExternalDataInfo, tensor: DeviceArray) -> None:
@@ -106,12 +115,15 @@ def _content(info: ExternalDataInfo) -> HostArray:
     return info.content[info.offset : info.offset + info.length]
 
 
-def _copied(queue: Any, content: HostArray, buffer: Any) -> Any:
-    """Copy to a buffer; the event at which the device has it."""
-    flags = cl.map_flags.WRITE_INVALIDATE_REGION
-    mapped, _ = cl.enqueue_map_buffer(queue, buffer, flags, 0, (content.nbytes,), np.uint8, is_blocking=True)
+def _copy(queue: DeviceQueue, content: HostArray, buffer: Any) -> None:
+    """Copy to a buffer; the device has it when what was queued is done."""
+    attempt, flags = f"loading an external weight of {content.nbytes} bytes", cl.map_flags.WRITE_INVALIDATE_REGION
+    with queue.queueing(attempt):
+        mapped, ready = cl.enqueue_map_buffer(queue.queue, buffer, flags, 0, (content.nbytes,), np.uint8, is_blocking=False)
+    with queue.errors(attempt):
+        ready.wait()
     try:
         np.copyto(mapped, content)
     finally:
-        unmapped = mapped.base.release(queue)
-    return unmapped
+        with queue.queueing(attempt):
+            queue.note(mapped.base.release(queue.queue))

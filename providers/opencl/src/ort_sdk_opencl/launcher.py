@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import Event, HostArray
 from ort_sdk.device import Argument, KernelSource, Launch, Memory, MovingMemory, Scalar, packed_scalar
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool
+from ort_sdk.device.recently_used import RecentlyUsed
 
 from .bound_calls import OpenClCall
 from .device_queue import DeviceQueue
-from .programs import Programs
+from .programs import MOST_PROGRAMS, Programs
+from .runs import OpenClEvent
 
 __all__ = ["OpenClLauncher"]
 
@@ -36,7 +39,7 @@ class OpenClLauncher:
         self.device_class, self.dialect = form.device_class, form.dialect
         self.alignment_bytes = queue.alignment_bytes
         self.programs = Programs(queue, form.dialect, store, has_float64=form.device_class.has_float64)
-        self._kernels: dict[KernelSource, Any] = {}
+        self._kernels: RecentlyUsed[KernelSource, Any] = RecentlyUsed(MOST_PROGRAMS)
 
     def allocate(self, nbytes: int) -> Memory:
         self.queue.check()
@@ -49,34 +52,51 @@ class OpenClLauncher:
         self.queue.upload(array, memory.handle)
 
     def download(self, memory: Memory, array: HostArray) -> None:
-        self.queue.download(memory.handle, array)
+        self.queue.download([(memory.handle, array)])
 
     def finish(self) -> None:
         self.queue.finish()
 
+    def run(self) -> AbstractContextManager[None]:
+        return self.queue.run()
+
+    def record_event(self) -> OpenClEvent:
+        return self.queue.record()
+
+    def order_after(self, event: Event) -> None:
+        # a queue's own work is in order, and events of other contexts are nothing that a queue could wait for
+        if not isinstance(event, OpenClEvent) or event.queue is not self.queue:
+            event.wait()
+
+    def stamp(self) -> Any:
+        return self.queue.stamp()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        return float(end.profile.end - start.profile.end) * 1e-9
+
     def launch(self, launch: Launch) -> None:
         queue = self.queue
-        queue.check()
         # Setting arguments and queueing are two calls on one object, which threads share.
-        with queue.lock:
+        with queue.queueing(f"queueing kernel '{launch.kernel.name}'"):
             kernel = self._kernels.get(launch.kernel)
             if kernel is None:
-                kernel = self._kernels[launch.kernel] = self._kernel(launch)
+                kernel = self._kernel(launch)
+                self._kernels[launch.kernel] = kernel
             arguments = [_argument(each, {}) for each in launch.arguments]
-            with queue.errors(f"queueing kernel '{launch.kernel.name}'"):
-                kernel.set_args(*arguments, *([queue.status_word()] if launch.reports else []))
-                queue.note(cl.enqueue_nd_range_kernel(queue.queue, kernel, _global_size(launch), launch.lanes))
+            kernel.set_args(*arguments, *([queue.status_word()] if launch.reports else []))
+            queue.note(cl.enqueue_nd_range_kernel(queue.queue, kernel, _global_size(launch), launch.lanes))
 
     def bind(self, launches: Sequence[Launch], places: Mapping[Memory, Memory], moving: Sequence[MovingMemory]) -> OpenClCall:
         rows, changes, reports = [], [], []
         by_placeholder = {id(each.placeholder): each.current for each in moving}
         for launch in launches:
             kernel = self._kernel(launch)
-            for position, argument in enumerate(launch.arguments):
-                if id(argument) in by_placeholder:
-                    changes.append((kernel, position, by_placeholder[id(argument)]))
-                else:
-                    kernel.set_arg(position, _argument(argument, places))
+            with self.queue.errors(f"setting arguments of kernel '{launch.kernel.name}'"):
+                for position, argument in enumerate(launch.arguments):
+                    if id(argument) in by_placeholder:
+                        changes.append((kernel, position, by_placeholder[id(argument)]))
+                    else:
+                        kernel.set_arg(position, _argument(argument, places))
             if launch.reports:
                 reports.append((kernel, len(launch.arguments)))
             rows.append((kernel, _global_size(launch), launch.lanes))
@@ -84,10 +104,8 @@ class OpenClLauncher:
 
     def _kernel(self, launch: Launch) -> Any:
         """A kernel object of its own: it holds the arguments, each of a type that is known, so that setting it is cheap."""
-        kernel = self.programs.kernel(launch.kernel)
-        kinds = [_TYPES[each.type] if isinstance(each, Scalar) else None for each in launch.arguments]
-        kernel.set_scalar_arg_dtypes([*kinds, None] if launch.reports else kinds)
-        return kernel
+        types = [_TYPES[each.type] if isinstance(each, Scalar) else None for each in launch.arguments]
+        return self.programs.kernel(launch.kernel, [*types, None] if launch.reports else types)
 
 
 def _argument(argument: Argument, places: Mapping[Memory, Memory]) -> Any:
