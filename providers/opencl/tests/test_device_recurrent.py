@@ -80,13 +80,17 @@ def lstm_by_numpy(x, w, r, b, initial, backwards):
     return np.stack([np.stack(rows) for rows in sequences], axis=1), *last
 
 
-SHAPES = [(5, 1, 3, 1), (1, 2, 9, 7), (9, 3, 20, 33), (4, 1, 16, 128), (3, 2, 8, 96)]
-"""Steps, batch, size of an input, units."""
+LAYERS = [
+    ((5, 1, 3, 1), "forward", False),
+    ((1, 2, 9, 7), "reverse", True),
+    ((9, 3, 20, 33), "bidirectional", False),
+    ((4, 1, 16, 256), "reverse", False),
+    ((3, 2, 8, 96), "bidirectional", True),
+]
+"""(Steps, batch, size of an input, units), direction, whether the batch is the first axis."""
 
 
-@pytest.mark.parametrize("sizes", SHAPES)
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(("sizes", "direction", "batch_first"), LAYERS)
 def test_all_steps_of_an_lstm_are_one_kernel(xp, sizes, direction, batch_first, monkeypatch):
     (time, batch, size, units), rng = sizes, np.random.default_rng(0)
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
