@@ -1,7 +1,9 @@
 """What launchers share: a pool of memory, files kept for a driver, and the self-test of a driver with its fallbacks."""
 
+from .dlpack import SharedTensor, capsule_of, shared_tensor
 from .driver_store import DriverStore, opened_store
 from .forms import DeviceForm, UnusableDevice, chosen_form, known_reason
+from .host_bytes import as_bytes
 from .memory_pool import DriverMemory, MemoryPool
 
 __all__ = [
@@ -9,8 +11,12 @@ __all__ = [
     "DriverMemory",
     "DriverStore",
     "MemoryPool",
+    "SharedTensor",
     "UnusableDevice",
+    "as_bytes",
+    "capsule_of",
     "chosen_form",
     "known_reason",
     "opened_store",
+    "shared_tensor",
 ]

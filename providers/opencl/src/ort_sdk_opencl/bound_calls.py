@@ -12,8 +12,9 @@ import pyopencl as cl
 from ort_sdk.api import Slot
 from ort_sdk.api.stopping import check_stopped
 from ort_sdk.device import CapturedCall, Memory
+from ort_sdk.device.drivers import as_bytes
 
-from .device_queue import DeviceQueue, as_bytes
+from .device_queue import DeviceQueue
 
 __all__ = ["OpenClCall", "OpenClCopy", "OpenClSequence", "joined"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ort_sdk.api import DeviceReset, HostArray, InvalidArgument, OrtSdkError
+from ort_sdk.device.drivers import as_bytes
 from ort_sdk.device.status import fault_text
 
 from .devices import FoundDevice
@@ -147,8 +148,3 @@ class DeviceQueue:
         except cl.Error:
             return False
         return True
-
-
-def as_bytes(array: HostArray) -> HostArray:
-    """A contiguous array's memory."""
-    return array.reshape(-1).view(np.uint8)
