@@ -192,7 +192,7 @@ def test_importing_and_discovering_imports_nothing_heavy():
     good = Path(__file__).parent.parent / "data" / "fake_dists" / "good"
     code = (
         "import sys; from ort_sdk.plugins import plugin_manager; plugin_manager().discover(); "
-        "heavy = {'onnx', 'google', 'rich', 'ml_dtypes', 'numba', 'cupy', 'pyopencl', 'PIL', 'scipy', 'onnxruntime'}; "
+        "heavy = {'onnx', 'google', 'rich', 'ml_dtypes', 'numba', 'cuda', 'cupy', 'pyopencl', 'PIL', 'scipy', 'onnxruntime'}; "
         "print(sorted(heavy & set(sys.modules)), [r.state.value for r in plugin_manager().provider_records()])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(good), *sys.path]), "ORT_SDK_LOAD_PROVIDERS": "good"}

@@ -1,6 +1,7 @@
 """The CUDA provider through the kit that every provider goes through, on the stand-in."""
 
 import numpy as np
+import pytest
 from ort_sdk_cuda.driver import use_cuda
 from stand_in.plugin import StandInCudaProvider
 
@@ -15,6 +16,11 @@ class TestCuda(ProviderConformance):
     def pytest_generate_tests(cls, metafunc):
         super().pytest_generate_tests(metafunc)
         use_cuda(None)
+
+    @pytest.fixture(autouse=True)
+    def _all_programs_are_captured(self, caplog):
+        yield
+        assert "is not replayed as a CUDA graph" not in caplog.text
 
     def read_back(self, tensor):
         host = np.empty(tensor.shape, tensor.dtype)

@@ -60,10 +60,12 @@ def test_arrays_on_the_device_that_are_others_in_each_run(driver):
             np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], np.exp(host) + host, rtol=1e-6, atol=1e-6)
 
 
-def test_a_graph_that_is_refused_leaves_the_calls_one_by_one(on_stand_in, caplog):
+@pytest.mark.parametrize("function", ["begin_capture", "captured_node", "end_capture", "instantiate", "launch_graph"])
+@pytest.mark.parametrize("code", [1, 2, 801])
+def test_a_graph_that_is_refused_leaves_the_calls_one_by_one(on_stand_in, caplog, function, code):
     driver = on_stand_in().driver
     session = session_of(layers(2, 16))
-    driver.plant("instantiate", 1, times=99)
+    driver.plant(function, code, times=99)
     x = np.ones((2, 16), np.float32)
     wanted = host_results(layers(2, 16), {"x": x})[0]
     for _ in range(5):

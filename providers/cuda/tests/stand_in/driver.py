@@ -308,13 +308,15 @@ class StandInDriver:
         stream.graph, stream.capturing_thread = Graph(), threading.get_ident()
         self._captured.append(stream)
 
-    @driver_function
     def end_capture(self, stream):
-        self._captured.remove(stream)
-        graph, stream.graph, stream.capturing_thread = stream.graph, None, None
-        if graph.is_broken:
-            raise _error("end_capture", 901)
-        return graph
+        with self.lock:
+            # also one that fails ends it
+            self._captured.remove(stream)
+            graph, stream.graph, stream.capturing_thread = stream.graph, None, None
+            self._fail_if_planted("end_capture")
+            if graph.is_broken:
+                raise _error("end_capture", 901)
+            return graph
 
     @driver_function
     def captured_node(self, stream):

@@ -174,4 +174,4 @@ def _no_device() -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

@@ -37,25 +37,27 @@ class _Segment:
 
     def enqueue(self, driver: CudaDriver, sequence: CudaSequence) -> None:
         """Queue the parts."""
-        if self.graph is not None:
-            self.graph.launch(driver)
+        if self._uses_graph and sequence.has_run and self._replayed(driver):
             return
-        if self._uses_graph and sequence.has_run:
-            try:
-                self.graph = CapturedGraph(self._queue, driver, self._parts)
-                self.graph.launch(driver)
-            except CudaError as error:
-                # One by one, the step that is at fault is named.
-                self._uses_graph, self.graph = False, None
-                if is_loss(error):
-                    raise
-                _logger.warning("a program on %s is not replayed as a CUDA graph: %s", self._queue.name, error)
-            else:
-                return
         for position, part in enumerate(self._parts, self._first):
             sequence.failed = position
             part.enqueue(driver, self._queue.stream)
         sequence.failed = 0
+
+    def _replayed(self, driver: CudaDriver) -> bool:
+        """Queue the parts as a graph, which is captured if there is none; whether the driver does that."""
+        try:
+            if self.graph is None:
+                self.graph = CapturedGraph(self._queue, driver, self._parts)
+            self.graph.launch(driver)
+        except CudaError as error:
+            if is_loss(error):
+                raise
+            # One by one, they may work, or the step that is at fault is named.
+            self._uses_graph, self.graph = False, None
+            _logger.warning("a program on %s is not replayed as a CUDA graph: %s", self._queue.name, error)
+            return False
+        return True
 
 
 class CudaSequence:
