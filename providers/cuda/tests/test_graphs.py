@@ -38,6 +38,23 @@ def test_a_program_is_captured_once(driver):
     assert not driver.calls["set_kernel_node"] + driver.calls["set_copy_node"]
 
 
+def test_a_program_of_one_call_with_many_kernels_is_captured(driver):
+    """With values on the device there are no copies that it would be joined with."""
+    content = layers(4, 16)
+    session, binding = session_of(content), None
+    x = np.random.default_rng(0).standard_normal((3, 16)).astype(np.float32)
+    values = [ort.OrtValue.ortvalue_from_numpy(each, "cuda", 0) for each in (x, np.zeros_like(x))]
+    for _ in range(5):
+        driver.calls.clear()
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", values[0])
+        binding.bind_ortvalue_output("y", values[1])
+        session.run_with_iobinding(binding)
+    assert driver.calls["launch_graph"] == 1
+    assert not driver.calls["launch"]
+    np.testing.assert_allclose(values[1].numpy(), host_results(content, {"x": x})[0], rtol=1e-5)
+
+
 def test_graphs_can_be_turned_off(driver):
     session = session_of(layers(3, 16), {"enable_cuda_graph": "0"})
     x = np.ones((2, 16), np.float32)
