@@ -16,7 +16,7 @@ from ort_sdk.api.stopping import check_stopped
 from ort_sdk.device import Memory
 from ort_sdk_cuda.driver import CudaDriver, Handle
 from ort_sdk_cuda.driver.cuda_driver import Extent
-from ort_sdk_cuda.queueing import DeviceQueue, PinnedBuffer
+from ort_sdk_cuda.queueing import DeviceQueue, PinnedBuffer, address_of
 
 from .argument_cells import ArgumentCells
 
@@ -63,6 +63,9 @@ class BoundPart(Protocol):
     @property
     def addresses(self) -> tuple[int, ...]:
         """What may be another in each run."""
+
+    def __call__(self) -> None:
+        """Queue it by itself; a copy is waited for."""
 
     def prepare(self) -> None:
         """Take the arrays of this run."""
@@ -171,6 +174,8 @@ class CudaCopy:
     def __init__(self, queue: DeviceQueue, source: Slot, target: Slot) -> None:
         self.queue, self._source, self._target = queue, source, target
         self._staging: PinnedBuffer | None = None
+        self._pinned = 0
+        """Address of the host's side: in its own pinned memory, or in that of a copy before it; 0 if it has none."""
         self._memory: Memory | None = None
         self._nbytes = 0
         self.to_host = False
@@ -182,11 +187,12 @@ class CudaCopy:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        return () if self._memory is None else (int(self._memory.handle),)
+        return () if self._memory is None else (int(self._memory.handle), self._pinned)
 
     def __call__(self) -> None:
         with self.queue.commands("queueing a copy") as driver:
             self.prepare()
+            self.stage()
             self.enqueue(driver, self.queue.stream)
         # What it is staged in is free for the next run.
         self.queue.finish()
@@ -200,41 +206,64 @@ class CudaCopy:
         self._memory = (source if self.to_host else target).dense().held if self._nbytes else None
         if self._staging is None and 0 < self._nbytes <= MOST_STAGED_BYTES:
             self._staging = PinnedBuffer(self.queue, self._nbytes)
-        if self._staging is not None and not self.to_host:
-            np.copyto(self._staged(target.shape, target.dtype), source)
+        self._pinned = 0 if self._staging is None else self._staging.address
+
+    def follow(self, copies: Sequence[CudaCopy]) -> bool:
+        """Read what copies to the host leave in pinned memory, where the host would read it from their targets.
+
+        Args:
+            copies: that are queued before it, and that nobody waits for in between; prepared.
+
+        Returns:
+            False if it reads what one of them writes, and that is not in pinned memory as a whole.
+        """
+        source = self._source.array
+        for copy in reversed(copies):
+            target = copy._target.array
+            if np.may_share_memory(source, target):
+                offset = address_of(source) - address_of(target)
+                is_inside = offset >= 0 and offset + self._nbytes <= target.nbytes
+                if copy._staging is None or not source.flags.c_contiguous or not is_inside:
+                    return False
+                self._pinned = copy._staging.address + offset
+                return True
+        return True
+
+    def stage(self) -> None:
+        """Take the host's array, unless it reads what an earlier copy leaves."""
+        staging = self._staging
+        if staging is not None and not self.to_host and self._pinned == staging.address:
+            array = self._source.array
+            np.copyto(self._staged(staging, array.shape, array.dtype), array)
 
     def enqueue(self, driver: CudaDriver, stream: Handle) -> None:
-        memory, staging = self._memory, self._staging
-        if memory is None:
+        if self._memory is None:
             return
-        if staging is not None:
-            self._copy(driver, stream, int(memory.handle), staging)
+        device = int(self._memory.handle)
+        if self.to_host and self._pinned:
+            driver.copy_to_host(self._pinned, device, self._nbytes, stream)
         elif self.to_host:
-            self.queue.download(int(memory.handle), self._target.array)
+            self.queue.download(device, self._target.array)
+        elif self._pinned:
+            driver.copy_to_device(device, self._pinned, self._nbytes, stream)
         else:
-            self.queue.upload(np.ascontiguousarray(self._source.array), int(memory.handle))
+            self.queue.upload(np.ascontiguousarray(self._source.array), device)
 
     def capture(self, driver: CudaDriver, stream: Handle) -> list[Handle]:
         self.enqueue(driver, stream)
-        return [driver.captured_node(stream) for _ in self.addresses]
+        return [] if self._memory is None else [driver.captured_node(stream)]
 
     def update(self, driver: CudaDriver, executable: Handle, nodes: Sequence[Handle]) -> None:
-        for node, device in zip(nodes, self.addresses, strict=True):
-            assert self._staging is not None  # noqa: S101 - it was captured with it
-            target, source = (self._staging.address, device) if self.to_host else (device, self._staging.address)
+        for node in nodes:
+            device, pinned = self.addresses
+            target, source = (pinned, device) if self.to_host else (device, pinned)
             driver.set_copy_node(executable, node, target, source, self._nbytes, self.queue.context, to_host=self.to_host)
 
     def land(self) -> None:
         if self.to_host and self._staging is not None:
             target = self._target.array
-            target[...] = self._staged(target.shape, target.dtype)
+            target[...] = self._staged(self._staging, target.shape, target.dtype)
 
-    def _copy(self, driver: CudaDriver, stream: Handle, device: int, staging: PinnedBuffer) -> None:
-        if self.to_host:
-            driver.copy_to_host(staging.address, device, self._nbytes, stream)
-        else:
-            driver.copy_to_device(device, staging.address, self._nbytes, stream)
-
-    def _staged(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        assert self._staging is not None  # noqa: S101 - asked where there is one
-        return self._staging.array.view(dtype).reshape(shape)
+    @staticmethod
+    def _staged(staging: PinnedBuffer, shape: tuple[int, ...], dtype: Any) -> Any:
+        return staging.array.view(dtype).reshape(shape)

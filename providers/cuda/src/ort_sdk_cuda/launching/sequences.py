@@ -94,10 +94,12 @@ class CudaSequence:
                 driver.synchronize_event(self._staged.handle)
         with queue.commands(f"queueing {len(self.parts)} calls") as driver:
             check_stopped()
-            for position, part in enumerate(self.parts):
-                self.failed = position
-                part.prepare()
-            self.failed = 0
+            if not self._prepared():
+                # part by part, with a wait for each copy
+                for position, part in enumerate(self.parts):
+                    self.failed = position
+                    part()
+                return
             if self._segments is None:
                 self._segments = self._cut()
             for segment in self._segments:
@@ -112,6 +114,23 @@ class CudaSequence:
             self._staged.wait()
             for copy in copies:
                 copy.land()
+
+    def _prepared(self) -> bool:
+        """Prepare the parts; whether none of them needs the host between two of them."""
+        read: list[CudaCopy] = []
+        for position, part in enumerate(self.parts):
+            self.failed = position
+            part.prepare()
+            if not isinstance(part, CudaCopy):
+                continue
+            if part.to_host:
+                read.append(part)
+            elif part.follow(read):
+                part.stage()
+            else:
+                return False
+        self.failed = 0
+        return True
 
     def _cut(self) -> list[_Segment]:
         found, first = [], 0

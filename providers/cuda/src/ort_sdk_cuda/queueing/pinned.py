@@ -14,7 +14,7 @@ from ort_sdk_cuda.driver import CudaDriver, Handle
 if TYPE_CHECKING:
     from .device_queue import DeviceQueue
 
-__all__ = ["PinnedBuffer", "PinnedRing"]
+__all__ = ["PinnedBuffer", "PinnedRing", "address_of"]
 
 
 class PinnedBuffer:
