@@ -43,7 +43,7 @@ def opened(driver):
 
 @pytest.fixture
 def small_slots(monkeypatch):
-    monkeypatch.setattr(external_data_loader, "SLOT_BYTES", 1 << 12)
+    monkeypatch.setattr(external_data_loader, "SLOT_BYTES", 1 << 17)
 
 
 def _saved(folder, sizes):
@@ -84,7 +84,8 @@ def test_many_pieces_by_many_readers(opened, driver, tmp_path, small_slots, monk
         monkeypatch.delattr(os, "preadv")
     loader, allocator = opened
     batch = [
-        (info, allocator.allocate(v.shape, TensorElementType.FLOAT), v) for info, v in _saved(tmp_path, [1, 5000, 0, 1024, 7777])
+        (info, allocator.allocate(v.shape, TensorElementType.FLOAT), v)
+        for info, v in _saved(tmp_path, [1, 50_000, 0, 1 << 15, 333_333])
     ]
     held = driver.pinned_memory.nbytes
     loader.load_tensors([(info, array) for info, array, _ in batch])
@@ -96,7 +97,7 @@ def test_many_pieces_by_many_readers(opened, driver, tmp_path, small_slots, monk
 
 def test_buffers_go_back(opened, driver, tmp_path, small_slots):
     loader, allocator = opened
-    rows = [(info, allocator.allocate(v.shape, TensorElementType.FLOAT)) for info, v in _saved(tmp_path, [9000])]
+    rows = [(info, allocator.allocate(v.shape, TensorElementType.FLOAT)) for info, v in _saved(tmp_path, [100_000])]
     loader.load_tensors(rows)
     held = driver.pinned_memory.nbytes
     loader.load_tensors(rows)

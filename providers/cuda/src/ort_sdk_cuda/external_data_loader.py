@@ -83,6 +83,9 @@ class CudaExternalDataLoader:
             finally:
                 with queue.waiting(attempt) as driver:
                     driver.synchronize_stream(queue.copy_stream)
+                # buffers of this size are for loading only
+                del slots
+                queue.pinned.trim()
 
 
 class _Work:

@@ -6,16 +6,17 @@ import collections
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
 from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
-from ort_sdk.device.drivers import as_bytes
+from ort_sdk.device.drivers import MemoryPool, as_bytes
 from ort_sdk_cuda.devices import FoundDevice
 from ort_sdk_cuda.driver import CudaDriver, CudaError, Handle
 from ort_sdk_cuda.driver.opening import check_not_forked
 from ort_sdk_cuda.errors import NO_ROOM, is_loss, lost_text, translated
 
-from .pinned import PinnedRing, address_of
+from .pinned import PinnedMemory, PinnedRing, address_of
 from .queue_event import QueueEvent
 from .reports import ReportWords, RunReports
 
@@ -46,6 +47,67 @@ def _freed(queue: DeviceQueue, address: int) -> None:
     queue.driver.free(address, queue.stream)
 
 
+class _Waiting:
+    """A context with the device's context current, whose errors of CUDA become the host's.
+
+    Args:
+        queue: of the device.
+        attempt: what is being done.
+    """
+
+    __slots__ = ("_attempt", "_queue")
+
+    def __init__(self, queue: DeviceQueue, attempt: str) -> None:
+        self._queue, self._attempt = queue, attempt
+
+    def __enter__(self) -> CudaDriver:
+        queue = self._queue
+        queue.check()
+        try:
+            queue.driver.make_current(queue.context)
+        except CudaError as error:
+            raise queue.failed(error, self._attempt) from error
+        return queue.driver
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, CudaError):
+            raise self._queue.failed(error, self._attempt) from error
+
+
+class _Commands:
+    """The same, in which no other thread queues anything. Made anew for each use, as it is entered often.
+
+    Args:
+        queue: of the device.
+        attempt: what is being done.
+        passes_on: code of an error that stays CUDA's; 0 for none.
+    """
+
+    __slots__ = ("_attempt", "_passes_on", "_queue")
+
+    def __init__(self, queue: DeviceQueue, attempt: str, passes_on: int) -> None:
+        self._queue, self._attempt, self._passes_on = queue, attempt, passes_on
+
+    def __enter__(self) -> CudaDriver:
+        queue = self._queue
+        queue.check()
+        queue.lock.acquire()
+        try:
+            queue.driver.make_current(queue.context)
+            queue.begin_commands()
+        except BaseException as error:
+            queue.lock.release()
+            if isinstance(error, CudaError):
+                raise queue.failed(error, self._attempt) from error
+            raise
+        return queue.driver
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._queue.lock.release()
+        if isinstance(error, CudaError) and error.code != self._passes_on:
+            raise self._queue.failed(error, self._attempt) from error
+
+
 class DeviceQueue:
     """Queues commands on one stream.
 
@@ -74,6 +136,7 @@ class DeviceQueue:
             self.stream = self.driver.stream_at(stream) if stream else self.driver.make_stream()
             self.capture_stream, self.copy_stream = self.driver.make_stream(), self.driver.make_stream()
             self._pool = self.driver.make_pool(found.ordinal)
+            self.pinned = MemoryPool(PinnedMemory(self))
             self._staging = PinnedRing(self, STAGING_BUFFERS, STAGING_BYTES)
             self._words = ReportWords(self)
         except CudaError as error:
@@ -107,41 +170,29 @@ class DeviceQueue:
 
     # -- commands
 
-    @contextlib.contextmanager
-    def commands(self, attempt: str, *, passes_on: int | None = None) -> Iterator[CudaDriver]:
+    def commands(self, attempt: str, *, passes_on: int = 0) -> _Commands:
         """Context in which commands are queued that no other thread's may come between. CUDA's errors become the host's.
 
         Args:
             attempt: what is being done.
-            passes_on: code of an error that stays CUDA's.
+            passes_on: code of an error that stays CUDA's; 0 for none.
         """
-        self.check()
-        with self.lock:
-            try:
-                self.driver.make_current(self.context)
-                self._thread.has_queued = True
-                while self._discarded and not self.is_capturing:
-                    drop, handle = self._discarded.popleft()
-                    drop(self, handle)
-                yield self.driver
-            except CudaError as error:
-                if error.code == passes_on:
-                    raise
-                raise self.failed(error, attempt) from error
+        return _Commands(self, attempt, passes_on)
 
-    @contextlib.contextmanager
-    def waiting(self, attempt: str) -> Iterator[CudaDriver]:
+    def waiting(self, attempt: str) -> _Waiting:
         """Context for what queues nothing, and may block: other threads go on.
 
         Args:
             attempt: what is being done.
         """
-        self.check()
-        try:
-            self.driver.make_current(self.context)
-            yield self.driver
-        except CudaError as error:
-            raise self.failed(error, attempt) from error
+        return _Waiting(self, attempt)
+
+    def begin_commands(self) -> None:
+        """Give back what was discarded, before commands are queued."""
+        self._thread.has_queued = True
+        while self._discarded and not self.is_capturing:
+            drop, handle = self._discarded.popleft()
+            drop(self, handle)
 
     def check(self) -> None:
         """Raise if the device is lost.

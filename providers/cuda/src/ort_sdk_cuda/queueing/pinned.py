@@ -9,39 +9,81 @@ import numpy as np
 
 from ort_sdk.api import HostArray
 from ort_sdk.device.drivers import as_bytes
-from ort_sdk_cuda.driver import CudaDriver, Handle
+from ort_sdk_cuda.driver import CudaDriver, CudaError, Handle
+from ort_sdk_cuda.errors import NO_ROOM
 
 if TYPE_CHECKING:
     from .device_queue import DeviceQueue
 
-__all__ = ["PinnedBuffer", "PinnedRing", "address_of"]
+__all__ = ["PinnedBuffer", "PinnedMemory", "PinnedRing", "address_of"]
+
+
+class _Allocation(int):
+    """Address of pinned memory, which goes back to the driver with the object."""
+
+    queue: DeviceQueue
+
+    def __del__(self) -> None:
+        self.queue.discard(_freed, int(self))
+
+
+def _freed(queue: DeviceQueue, address: int) -> None:
+    # A queued copy may be reading it.
+    queue.driver.synchronize_stream(queue.stream)
+    queue.driver.free_pinned(address)
+
+
+class PinnedMemory:
+    """The host's memory that a device reads and writes, for a pool: see ``DriverMemory``.
+
+    Args:
+        queue: of the device.
+    """
+
+    alignment_bytes = 64
+
+    def __init__(self, queue: DeviceQueue) -> None:
+        self._queue = queue
+        self.name = f"the host, pinned for {queue.name}"
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of memory, an object that frees it when it ends."""
+        try:
+            with self._queue.commands(f"pinning {nbytes} bytes", passes_on=NO_ROOM) as driver:
+                found = _Allocation(driver.allocate_pinned(nbytes))
+        except CudaError as error:
+            raise MemoryError(str(error)) from error
+        found.queue = self._queue
+        return found
+
+    def part(self, handle: int, offset_bytes: int, nbytes: int) -> int:
+        """Address of a part."""
+        return handle + offset_bytes
+
+    def settle(self) -> None:
+        """Wait for all copies."""
+        self._queue.settle()
 
 
 class PinnedBuffer:
-    """Pinned memory, which goes back to the driver with the object.
+    """Pinned memory, which is used again when the object ends.
 
     Args:
         queue: of the device, whose commands are being queued.
         nbytes: size.
+
+    Raises:
+        OutOfMemory: the system pins no more memory.
     """
 
     def __init__(self, queue: DeviceQueue, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.address = queue.driver.allocate_pinned(max(nbytes, 1))
+        self._memory = queue.pinned.allocate(nbytes)
+        # Copies of whoever had it before may still be queued, and the host writes at once.
+        queue.driver.synchronize_stream(queue.stream)
+        self.address = int(self._memory.handle)
         self.array: HostArray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self.address))
         """Its bytes; not to be used after the buffer."""
-        self._queue = queue
-
-    def __del__(self) -> None:
-        # A queued copy may be reading it.
-        queue = getattr(self, "_queue", None)
-        if queue is not None:
-            queue.discard(_freed, self.address)
-
-
-def _freed(queue: DeviceQueue, address: int) -> None:
-    queue.driver.synchronize_stream(queue.stream)
-    queue.driver.free_pinned(address)
 
 
 class PinnedRing:
