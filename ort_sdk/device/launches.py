@@ -52,6 +52,11 @@ class Memory:
             self._derived = RecentlyUsed(MOST_DERIVED)
         return self._derived
 
+    def exchange_derived(self, derived: RecentlyUsed[Any, Memory] | None) -> RecentlyUsed[Any, Memory] | None:
+        """Let what kernels have made of it be something else, None for nothing; gives what it was."""
+        before, self._derived = self._derived, derived
+        return before
+
     def note_reader(self, expression: Any) -> None:
         """Remember an expression that reads it, so that it is computed before the memory is written again."""
         if len(self.readers) >= 16:

@@ -74,7 +74,7 @@ class _Part(Memory):
 
     __slots__ = ("offset", "whole")
 
-    def __init__(self, nbytes: int, handle: Any, whole: PooledMemory, offset: int) -> None:
+    def __init__(self, nbytes: int, handle: Any, whole: Memory, offset: int) -> None:
         super().__init__(nbytes, handle)
         self.whole, self.offset = whole, offset
 
@@ -132,12 +132,11 @@ class MemoryPool:
             return PooledMemory(nbytes, block, self._returned)
 
     def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
-        """A part of memory of the pool, which it keeps alive."""
+        """A part of memory, of the pool or of others, which it keeps alive."""
         # a driver makes parts of whole pieces only
         whole, offset = (memory.whole, memory.offset + offset_bytes) if isinstance(memory, _Part) else (memory, offset_bytes)
-        assert isinstance(whole, PooledMemory)  # noqa: S101 - no other memory comes from a launcher
-        block = whole.block
-        return _Part(nbytes, self._driver.part(block.root, block.offset + offset, nbytes), whole, offset)
+        root, start = (whole.block.root, whole.block.offset) if isinstance(whole, PooledMemory) else (whole.handle, 0)
+        return _Part(nbytes, self._driver.part(root, start + offset, nbytes), whole, offset)
 
     def trim(self) -> None:
         """Give free blocks back to the driver; slabs stay."""

@@ -77,12 +77,13 @@ def packed_values(context: DeviceContext, node: Node, width: int) -> Strided | N
     shape = (-(-columns // width), rows, width)
     element_type = narrowest_type(node) or TensorElementType.FLOAT
     kept, own = leaves[0].held.derived, ("packed", width, key)
-    if own not in kept:
+    packed = kept.get(own)
+    if packed is None:
         with context.at_once():
             target = context.new(shape, element_type)
             context.submit(_pack_launch(node, target, columns))
-        kept[own] = target.held
-    return Strided(kept[own], shape, element_type)
+        packed = kept[own] = target.held
+    return Strided(packed, shape, element_type)
 
 
 def _pack_launch(node: Node, target: Strided, columns: int) -> Launch:

@@ -49,11 +49,12 @@ def _wait(context: DeviceContext, output: Strided) -> None:
 @contextlib.contextmanager
 def _constant(memories: Sequence[Memory]) -> Iterator[None]:
     """Take memories as constant for a while; what was made of them meanwhile, by forms that are not used, is forgotten."""
-    before = [(memory, memory.is_constant, dict(memory.derived)) for memory in memories]
+    before = [(memory, memory.is_constant, memory.exchange_derived(None)) for memory in memories]
     for memory in memories:
         memory.is_constant = True
     try:
         yield
     finally:
         for memory, is_constant, derived in before:
-            memory.is_constant, memory.derived = is_constant, derived
+            memory.is_constant = is_constant
+            memory.exchange_derived(derived)

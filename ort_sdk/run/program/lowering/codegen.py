@@ -114,12 +114,12 @@ class GeneratedCode:
     joined: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def join(self, bound: BoundSteps) -> None:
-        """Let providers join consecutive calls; a joined call checks the stop flag itself."""
+        """Let providers join consecutive calls, or put another one in a call's place; it checks the stop flag itself."""
         for lines in self._neighbours(bound):
             calls = [bound.calls[self.calls[line]] for line in lines]
             first = 0
             for count, call in _joined(bound.providers[self.calls[lines[0]]], calls):
-                if count > 1:
+                if count > 1 or call is not calls[first]:
                     start, last = lines[first], lines[first + count - 1]
                     self.names[f"j{start}"] = call
                     self.joined[start] = (last + 1, f"j{start}")

@@ -9,11 +9,12 @@ from typing import Any
 import pyopencl as cl
 
 from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
+from ort_sdk.device.drivers import as_bytes
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated
 from .runs import OpenClEvent, QueuedRun, RunContext, StatusWord, ThreadRuns
-from .staging import MOST_STAGED_BYTES, StagingRing, as_bytes
+from .staging import MOST_STAGED_BYTES, StagingRing
 
 __all__ = ["DeviceQueue"]
 
