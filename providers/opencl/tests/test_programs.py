@@ -16,12 +16,6 @@ TEXT = "KERNEL WORKGROUP(4, 1, 1) void twice(GLOBAL(f32) x) { x[LANE(0)] = STEP 
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ORT_SDK_CACHE_DIR", str(tmp_path))
-    return tmp_path / "opencl"
-
-
-@pytest.fixture
 def launcher_of_store(index):
     from ort_sdk_opencl.device import device_context
     from ort_sdk_opencl.launcher import OpenClLauncher
@@ -33,6 +27,13 @@ def launcher_of_store(index):
         return OpenClLauncher(queue, form, MemoryPool(queue), store or opened_store("opencl", queue.found.identity))
 
     return made
+
+
+@pytest.fixture
+def folder(launcher_of_store, tmp_path, monkeypatch):
+    """Of programs that tests build; those of the device's self-test, at its first use in a process, are kept elsewhere."""
+    monkeypatch.setenv("ORT_SDK_CACHE_DIR", str(tmp_path))
+    return tmp_path / "opencl"
 
 
 def _computes(launcher, step=2, text=TEXT):
