@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "ort_sdk": ROOT / "ort_sdk",
     "ort_sdk_cpu": ROOT / "providers" / "cpu" / "src" / "ort_sdk_cpu",
+    "ort_sdk_cuda": ROOT / "providers" / "cuda" / "src" / "ort_sdk_cuda",
     "ort_sdk_opencl": ROOT / "providers" / "opencl" / "src" / "ort_sdk_opencl",
 }
 

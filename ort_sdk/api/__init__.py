@@ -35,6 +35,7 @@ from .errors import (
     ModelLoadCanceled,
     ModelLoaded,
     ModelRequiresCompilation,
+    NoDeviceError,
     NoKernelError,
     NoModel,
     NoSuchFile,
@@ -86,6 +87,7 @@ from .kernel import (
     OpKernel,
     PrePackedWeights,
     Slot,
+    Stacking,
     Subgraph,
 )
 from .kernel_registry import (
@@ -196,6 +198,7 @@ __all__ = [
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelRequiresCompilation",
+    "NoDeviceError",
     "NoKernelError",
     "NoModel",
     "NoSuchFile",
@@ -223,6 +226,7 @@ __all__ = [
     "RuntimeException",
     "Shape",
     "Slot",
+    "Stacking",
     "StepFusion",
     "Subgraph",
     "SupportsBindCopy",

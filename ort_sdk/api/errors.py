@@ -8,6 +8,7 @@
     │   └── ProviderError
     │       ├── ProviderNotFoundError          no such provider is installed
     │       ├── ProviderUnavailableError       installed, and cannot start here
+    │       │   └── NoDeviceError              nor could it: there is no device of its kind
     │       └── ProviderRefusedError           installed, and breaks the contract
     ├── InvalidArgument (ValueError)           2
     │   └── KernelRegistrationError            a kernel definition that can never match, or matches twice
@@ -51,6 +52,7 @@ __all__ = [
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelRequiresCompilation",
+    "NoDeviceError",
     "NoKernelError",
     "NoModel",
     "NoSuchFile",
@@ -103,6 +105,10 @@ class ProviderNotFoundError(ProviderError):
 
 class ProviderUnavailableError(ProviderError):
     """The provider is installed and cannot start here: its library or its device is missing."""
+
+
+class NoDeviceError(ProviderUnavailableError):
+    """The provider is sound, and this machine has no device of its kind; raised in ``get_supported_devices`` to say why."""
 
 
 class ProviderRefusedError(ProviderError):

@@ -29,6 +29,7 @@ __all__ = [
     "OpKernel",
     "PrePackedWeights",
     "Slot",
+    "Stacking",
     "Subgraph",
 ]
 
@@ -74,6 +75,22 @@ class PrePackedWeights:
     """Host buffers (contiguous ``uint8`` arrays) for host kernels; device arrays otherwise."""
 
 
+class Stacking(Protocol):
+    """How tensors that a body leaves on a device, one in each iteration, are stacked there: by kernels of its provider."""
+
+    provider: Any
+    """The ``ExecutionProvider`` of the session whose arrays they are."""
+
+    def unsqueezing(self, axis: int) -> Any:
+        """Kernel that gives a tensor a new axis of size 1, counted from the front of the result."""
+
+    def joining(self, count: int, axis: int) -> Any:
+        """Kernel that joins so many tensors along an axis, counted from the front."""
+
+    def placed(self, array: Array) -> Array:
+        """An array of the host on the device."""
+
+
 class Subgraph(Protocol):
     """A runnable body of a control-flow node."""
 
@@ -97,6 +114,13 @@ class Subgraph(Protocol):
 
     @property
     def output_shapes(self) -> Sequence[tuple[int | str | None, ...] | None]: ...
+    @property
+    def stackings(self) -> Mapping[int, Stacking]:
+        """Outputs that are gathered over iterations and left on a device: position → how they are stacked there.
+
+        Only those of a kernel that hands on values (``KernelDef.hands_on_values``); a body without the attribute has none.
+        """
+
     def __call__(self, inputs: Sequence[Array], implicit_inputs: Sequence[Array]) -> list[Array]:
         """Run the body once.
 
@@ -275,6 +299,10 @@ class OpKernel:
         pairs of an input and an output that may be in its memory: a caller of a run may give one memory for both. Then
         ``may_overwrite`` says to ``compute`` that it may write into that input, and return it as the output. What ``bind`` makes
         finds the input's array in the output's slot then, if the kernel ``binds_moving_slots``.
+    ``bounded_input``
+        position of an input on the host, a single number, that decides the outputs' shapes only outside of some range, as the
+        length of sequences does whose caches have room for more. ``bounds`` gives the range. A program checks that the number
+        is in it before the step, which may be bound then: in each call the slot has another number.
     ``packs_in_first_run``
         constant inputs of the host's may be packed as late as in the first run of the node's graph, so that a session that is
         made and not run costs nothing; they are packed before the first kernel of that run starts. The host still packs at
@@ -290,6 +318,18 @@ class OpKernel:
     binds_moving_slots: bool = False
     packs_in_first_run: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
+    bounded_input: int | None = None
+
+    def bounds(self, shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, int] | None:
+        """The least and the most that ``bounded_input`` may be for the outputs to have the same shapes.
+
+        Args:
+            shapes: of the inputs; None for absent ones.
+
+        Returns:
+            None if every number gives others.
+        """
+        return None
 
     @property
     def algorithm(self) -> str | None:

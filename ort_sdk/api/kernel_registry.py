@@ -65,8 +65,9 @@ class KernelDef:
     when: KernelPredicate | None = field(default=None, compare=False)
     half_support: HalfSupport = HalfSupport.NATIVE
     hands_on_values: bool = False
-    """Whether a kernel of If or Loop hands on branches' outputs and loop-carried values without looking at them, whatever arrays
-    they are: the host then leaves them on the device where bodies make and read them. Any others are NumPy's arrays for it."""
+    """Whether a kernel of If, Loop or Scan hands on branches' outputs, loop-carried values and states without looking at them,
+    whatever arrays they are: the host then leaves them on the device where bodies make and read them. Outputs that are gathered
+    over iterations are stacked as ``Subgraph.stackings`` says. Any others are NumPy's arrays for it."""
 
     def matches_version(self, since_version: int) -> bool:
         """ORT's rule: the start version exactly, or a closed range that contains the version."""

@@ -162,7 +162,7 @@ class ExecutionProvider:
         return StepFusion()
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
-        """Make one call of several, where that is faster than one after the other.
+        """Make one call of several, or another one of one, where that is faster.
 
         Args:
             calls: of bound kernels that follow each other in a program, with nothing between them.

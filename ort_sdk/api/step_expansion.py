@@ -80,8 +80,24 @@ class ExpandingProgram(Protocol):
     def make_sequence(self, tensors: Sequence[int]) -> int:
         """A sequence of tensors."""
 
-    def launch(self, op_type: str, kernel: Any, inputs: Sequence[int], attributes: Mapping[str, Any] | None = None) -> int:
-        """A step with one output, whose kernel has abilities as a node's."""
+    def launch(
+        self,
+        op_type: str,
+        kernel: Any,
+        inputs: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        provider: Any = None,
+    ) -> int:
+        """A step with one output, whose kernel has abilities as a node's.
+
+        Args:
+            op_type: the operator, of ONNX's domain.
+            kernel: computes it.
+            inputs: numbers of values, on the provider's device.
+            attributes: of the operator.
+            provider: ``ExecutionProvider`` of the session whose kernel it is; None for that of the step that is replaced.
+        """
 
     def take_body(self, body: Subgraph, inputs: Sequence[int], captured: Sequence[int]) -> list[int]:
         """The steps of a body, once; gives the values of its outputs."""

@@ -72,7 +72,8 @@ class FusedSteps:
     """Positions of the steps in the program, ascending."""
     kernel: Any
     """Has ``bind(inputs, outputs)``, and perhaps ``binds_any_layout``, as ``OpKernel`` describes them; or, where shapes vary,
-    ``compute``. Its ``algorithm``, if it has one, is that of all its steps in reports."""
+    ``compute``. Its ``algorithm``, if it has one, is that of all its steps in reports. If its ``computes_step_by_step`` is true,
+    ``compute`` takes about as long as the steps do, and only what is bound takes less: the host then prefers programs."""
     inputs: tuple[int, ...]
     """Numbers of the values it reads."""
     outputs: tuple[int, ...]

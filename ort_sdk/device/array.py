@@ -70,6 +70,18 @@ class DeviceArray:
         return self.size * self.dtype.itemsize
 
     @property
+    def data_ptr(self) -> int:
+        """Address of the first element in the device's memory.
+
+        Raises:
+            AttributeError: memory of the device has no addresses.
+        """
+        address_of = getattr(self.context.launcher, "address_of", None)
+        if address_of is None:
+            raise AttributeError("data_ptr")
+        return int(address_of(self.dense().held))
+
+    @property
     def device(self) -> DeviceContext:
         """Where it is."""
         return self.context

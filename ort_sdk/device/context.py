@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +17,16 @@ from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, item_bytes, resolved
 from .launcher import Launcher
 from .launches import Launch, Memory
+from .recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from .drivers.tuning import Tuning
 
 __all__ = ["DeviceContext", "HostReadDuringCapture", "Recording", "constant_of"]
 
 MOST_EXTRA_OUTPUTS = 3
+MOST_TABLES = 256
+"""Tables that are kept: their numbers may be those of a run's shapes. What is bound to one keeps it itself."""
 
 
 class HostReadDuringCapture(Exception):
@@ -47,15 +54,16 @@ class DeviceContext:
 
     Args:
         launcher: of the device.
+        tuning: forms of kernels that are preferred on the device; None for those that plans prefer for its class.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: Launcher, tuning: Tuning | None = None) -> None:
+        self.launcher, self.tuning = launcher, tuning
         self.device = launcher.device_class
         self._thread = threading.local()
         self._workspace: weakref.ref[Memory] = weakref.ref(Memory(0))
         self._lock = threading.Lock()
-        self._tables: dict[tuple[int, ...], Memory] = {}
+        self._tables: RecentlyUsed[tuple[int, ...], Memory] = RecentlyUsed(MOST_TABLES)
 
     @property
     def computes_panels(self) -> bool:
@@ -110,11 +118,11 @@ class DeviceContext:
 
     def table(self, numbers: tuple[int, ...]) -> Memory:
         """Memory with a few numbers as int32, which kernels read and none writes; kept for others that want the same."""
-        with self._lock:
-            found = self._tables.get(numbers)
-            if found is None:
-                found = self._tables[numbers] = self.upload(np.asarray(numbers, np.int32), TensorElementType.INT32).held
-            return found
+        found = self._tables.get(numbers)
+        if found is None:
+            found = self.upload(np.asarray(numbers, np.int32), TensorElementType.INT32).held
+            self._tables[numbers] = found
+        return found
 
     def submit(self, launch: Launch) -> None:
         """Queue a kernel, or record it."""

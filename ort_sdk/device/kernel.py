@@ -21,7 +21,7 @@ class DeviceKernel(OpKernel):
         compute: the operator over the device's arrays.
         context: of the device.
         declared: kernel whose declarations it takes over.
-        host_inputs: inputs that are on the host; -1 for all.
+        takes_host: says whether an input, by position, is a host array.
         host_outputs: whether an output is on the host.
     """
 
@@ -32,21 +32,19 @@ class DeviceKernel(OpKernel):
         compute: Callable[..., Any],
         context: DeviceContext,
         declared: Any,
-        host_inputs: Collection[int] = (),
+        takes_host: Callable[[int], bool],
         *,
-        host_outputs: bool = False,
+        host_outputs: bool,
     ) -> None:
         self.operator, self.context = compute, context
-        self._host_inputs, self.host_outputs = host_inputs, host_outputs
+        self.takes_host, self.host_outputs = takes_host, host_outputs
         self.deterministic = bool(getattr(declared, "deterministic", False))
         self.shape_inputs = getattr(declared, "shape_inputs", None)
         self.contents_from_shapes = bool(getattr(declared, "contents_from_shapes", False))
+        self.bounded_input: int | None = getattr(compute, "bounded_input", None)
+        self._bounds: Callable[..., tuple[int, int] | None] = getattr(compute, "bounds", lambda _shapes: None)
         self.reads_host = False
         """Whether a run has read contents on the host: its launches cannot be captured."""
-
-    def takes_host(self, position: int) -> bool:
-        """Whether an input is a host array."""
-        return position in self._host_inputs or -1 in self._host_inputs
 
     def compute(self, *inputs: Any) -> Any:
         earlier = self.context.host_reads
@@ -56,13 +54,18 @@ class DeviceKernel(OpKernel):
             return tuple(None if each is None else whole(each) for each in outputs)
         return whole(outputs)
 
+    def bounds(self, shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, int] | None:
+        return None if self.bounded_input is None else self._bounds(shapes)
+
     def bind(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Callable[[], None]:
-        host_inputs_move = any(self.takes_host(position) and not slot.is_constant for position, slot in enumerate(inputs))
+        moving = {position for position, slot in enumerate(inputs) if self.takes_host(position) and not slot.is_constant}
+        # a number within its bounds is absent for the operator: what it launches holds for all of them
+        is_bounded = moving == {self.bounded_input} and self.bounds([slot.shape for slot in inputs]) is not None
         # sequences are no arrays whose memory could be bound
         has_sequences = any(slot.array is None and slot.shape is None and not slot.is_fixed for slot in inputs)
-        if not host_inputs_move and not has_sequences and not self.reads_host:
+        if (is_bounded or not moving) and not has_sequences and not self.reads_host:
             try:
-                return bind_launches(self.context, lambda values: [self.operator(*values)], inputs, outputs)
+                return bind_launches(self.context, lambda values: [self.operator(*_without(values, moving))], inputs, outputs)
             except HostReadDuringCapture:
                 self.reads_host = True
         return self._bind_computed(inputs, outputs)
@@ -78,6 +81,10 @@ class DeviceKernel(OpKernel):
                     context.write(result.node, slot.array.strided())
 
         return call
+
+
+def _without(values: Sequence[Any], absent: Collection[int]) -> list[Any]:
+    return [None if position in absent else value for position, value in enumerate(values)]
 
 
 def whole(value: Any) -> Any:

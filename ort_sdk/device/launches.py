@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Mapping
+from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +13,12 @@ import numpy as np
 from ort_sdk.api import ExtentError
 from ort_sdk.api.data_classes import dataclass
 
-__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "index32", "index64", "packed_scalar"]
+from .recently_used import RecentlyUsed
+
+__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "filled_source", "index32", "index64", "packed_scalar"]
+
+MOST_DERIVED = 16
+"""Pieces of memory that are kept of what kernels made of a constant: shapes of runs may be a part of it."""
 
 
 class Memory:
@@ -21,7 +29,7 @@ class Memory:
         handle: the launcher's own; None for one that has no place yet.
     """
 
-    __slots__ = ("__weakref__", "derived", "handle", "is_constant", "nbytes", "readers")
+    __slots__ = ("__weakref__", "_derived", "handle", "is_constant", "nbytes", "readers")
 
     def __init__(self, nbytes: int, handle: Any = None) -> None:
         self.nbytes = nbytes
@@ -30,13 +38,24 @@ class Memory:
         """Weak references to expressions that read it."""
         self.is_constant = False
         """Whether its contents never change, so that what kernels make of it may be kept."""
-        self.derived: dict[Any, Memory] = {}
-        """What kernels have made of constant contents, by what they made."""
+        self._derived: RecentlyUsed[Any, Memory] | None = None
 
     @property
     def place(self) -> tuple[Memory, int]:
         """The whole piece that it is a part of, and where it begins there, in bytes."""
         return self, 0
+
+    @property
+    def derived(self) -> RecentlyUsed[Any, Memory]:
+        """What kernels have made of constant contents, by what they made."""
+        if self._derived is None:
+            self._derived = RecentlyUsed(MOST_DERIVED)
+        return self._derived
+
+    def exchange_derived(self, derived: RecentlyUsed[Any, Memory] | None) -> RecentlyUsed[Any, Memory] | None:
+        """Let what kernels have made of it be something else, None for nothing; gives what it was."""
+        before, self._derived = self._derived, derived
+        return before
 
     def note_reader(self, expression: Any) -> None:
         """Remember an expression that reads it, so that it is computed before the memory is written again."""
@@ -80,6 +99,24 @@ class KernelSource:
     """Of the kernel function."""
     text: str
     defines: tuple[tuple[str, str | int], ...] = ()
+
+
+def filled_source(name: str, text: str, names: Mapping[str, str], defines: Mapping[str, str | int]) -> KernelSource:
+    """A kernel whose text has names to be filled in.
+
+    Args:
+        name: of the kernel function.
+        text: with ``$names``; one of a module's, which are few.
+        names: for the text.
+        defines: macros.
+    """
+    return _filled(name, text, tuple(names.items()), tuple(defines.items()))
+
+
+@functools.lru_cache(maxsize=512)
+def _filled(name: str, text: str, names: tuple[tuple[str, str], ...], defines: tuple[tuple[str, str | int], ...]) -> KernelSource:
+    # Launches of a kernel mostly differ in numbers, which are no part of its text; filling it in takes longer than all the rest.
+    return KernelSource(name, Template(text).substitute(dict(names)), defines)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

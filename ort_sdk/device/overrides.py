@@ -9,23 +9,31 @@ from ort_sdk.api import Compute, KernelInfo, KernelPredicate
 from ort_sdk.opset.definition import input_rule
 
 from .attention.group_query import IN_PLACE, group_query_attention
+from .boxes.suppression import non_max_suppression
 from .namespace.device_namespace import DeviceNamespace, Override
 from .products.overrides import PRODUCT_OVERRIDES
+from .recurrent.overrides import RECURRENT_OVERRIDES
 from .rows.operators import ROW_OVERRIDES
 
-__all__ = ["DECLINED", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
+__all__ = ["DECLINED", "LEFT_ON_DEVICE", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
 
 _GROUP_QUERY = ("com.microsoft", "GroupQueryAttention")
+_SUPPRESSION = ("", "NonMaxSuppression")
 
 OVERRIDES: Mapping[tuple[str, str], Override] = {
     **ROW_OVERRIDES,
     **PRODUCT_OVERRIDES,
+    **RECURRENT_OVERRIDES,
     _GROUP_QUERY: group_query_attention,
+    _SUPPRESSION: non_max_suppression,
 }
 """(domain, op_type) → what makes its function."""
 
-TAKEN_ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {_GROUP_QUERY: frozenset({5})}
+TAKEN_ON_DEVICE: Mapping[tuple[str, str], frozenset[int]] = {_GROUP_QUERY: frozenset({5}), _SUPPRESSION: frozenset({0, 1})}
 """(domain, op_type) → inputs that its function takes on the device, though the shared one reads them on the host."""
+
+LEFT_ON_DEVICE: frozenset[tuple[str, str]] = frozenset({_SUPPRESSION})
+"""(domain, op_type) of which the function leaves all outputs on the device, though the shared one leaves them on the host."""
 
 OVERWRITING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {_GROUP_QUERY: IN_PLACE}
 """(domain, op_type) → pairs of an input and an output that may be in its memory: see ``OpKernel.in_place``."""
@@ -64,6 +72,10 @@ def _checked(compute: Compute, check: Callable[..., None]) -> Compute:
         check(inputs)
         return compute(*inputs)
 
+    # what a kernel declares, beside computing
+    for ability in ("bounded_input", "bounds"):
+        if hasattr(compute, ability):
+            setattr(run, ability, getattr(compute, ability))
     return run
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arena import Arena, BufferLifetime, lay_out
+from .arena import ARENA_ALIGNMENT_BYTES, Arena
 from .data_transfer_manager import DataTransferManager
 from .device_arena import ArenaBlock, DeviceArena
 from .device_copy import DeviceCopy
@@ -13,9 +13,9 @@ from .prepacked_weights_container import PrepackedWeightsContainer
 from .weight_identity import WeightIdentity, weight_identity
 
 __all__ = [
+    "ARENA_ALIGNMENT_BYTES",
     "Arena",
     "ArenaBlock",
-    "BufferLifetime",
     "DataTransferManager",
     "DeviceArena",
     "DeviceCopy",
@@ -28,6 +28,5 @@ __all__ = [
     "PrepackedWeightsContainer",
     "Prepacker",
     "WeightIdentity",
-    "lay_out",
     "weight_identity",
 ]

@@ -66,7 +66,7 @@ def _cast(array: Any, element_type: TensorElementType, namespace: ArrayNamespace
     return namespace.astype(array, element_type)
 
 
-@functools.lru_cache(maxsize=16)  # asked for every node, and of few libraries
+@functools.lru_cache(maxsize=4)  # asked for every node, and of few libraries, which it keeps
 def _narrow_types(namespace: ArrayNamespace) -> frozenset[TensorElementType | None]:
     return frozenset(element_type for element_type in TensorElementType if _is_narrow(element_type, namespace))
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
+from .carried_values import carried_values
 from .graph_partitioner import partition
 from .half_precision.keep_float import keep_float
 from .memcpy import COPY_DOMAIN, ValueDevices, carried_devices, insert_copies
-from .reading_devices import FIRST_CARRIED
 
 __all__ = [
     "COPY_DOMAIN",
-    "FIRST_CARRIED",
     "Assignment",
     "FunctionLookup",
     "Placement",
     "ProviderBinding",
     "ValueDevices",
     "carried_devices",
+    "carried_values",
     "insert_copies",
     "keep_float",
     "partition",

@@ -18,8 +18,8 @@ from ort_sdk.kernels import RegistryLookup
 from ort_sdk.loader.function_lookup import FunctionLookup
 
 from .assignment import Assignment, Placement, ProviderBinding
+from .carried_values import LOOP_NUMBERS
 from .half_precision.insert_cast import insert_casts
-from .reading_devices import FIRST_CARRIED
 from .shape_arithmetic import is_shape_arithmetic
 
 __all__ = ["partition"]
@@ -198,7 +198,7 @@ class _Partitioner:
         counted = {id(node.subgraphs["body"]) for node in loops if node.execution_provider in on_cpu}
         for inner in graph.walk():
             # A Loop on the host gives its body the number of the iteration and the condition there.
-            given = {argument.name for argument in inner.inputs[:FIRST_CARRIED]} if id(inner) in counted else set[str]()
+            given = {argument.name for argument in inner.inputs[:LOOP_NUMBERS]} if id(inner) in counted else set[str]()
             self._keep_on_host(host, inner, given, on_cpu)
 
     def _keep_on_host(self, host: ProviderBinding, graph: Graph, on_host: set[str], on_cpu: Collection[str]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ort_sdk.api import CPU_DEVICE, OrtDevice
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment
-from .reading_devices import FIRST_CARRIED, ReadingDevices
+from .carried_values import carried_values
+from .reading_devices import ReadingDevices
 
 __all__ = ["COPY_DOMAIN", "COPY_OPERATORS", "ValueDevices", "carried_devices", "insert_copies"]
 
@@ -27,19 +28,25 @@ class ValueDevices:
     """``id(body graph)`` → the same for it."""
 
 
-def insert_copies(assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> ValueDevices:
+def insert_copies(
+    assignment: Assignment,
+    provider_devices: Mapping[str, OrtDevice],
+    can_stack: Callable[[OrtDevice, str | None], bool] = lambda _device, _type: False,
+) -> ValueDevices:
     """Insert copy nodes wherever a node reads a value that lives on another device.
 
     A graph input is fed to the device of its readers if they agree, and to the host otherwise; graph outputs stay where
-    they are made, and are copied when they are fetched. What bodies of If and Loop make stays on a device if it is read there.
+    they are made, and are copied when they are fetched. What bodies make stays on a device if it is read there: results of an If,
+    and what a Loop or Scan carries or gathers.
 
     Args:
         assignment: its graph and bodies are changed in place.
         provider_devices: provider → device.
+        can_stack: whether tensors of a type can be stacked on a device, of all iterations of a body.
     """
     if all(device == CPU_DEVICE for device in provider_devices.values()):
         return _on_host(assignment.graph, {})
-    return _Inserter(assignment, provider_devices).graph(assignment.graph)
+    return _Inserter(assignment, provider_devices, can_stack).graph(assignment.graph)
 
 
 def _on_host(graph: Graph, captured: Mapping[str, OrtDevice]) -> ValueDevices:
@@ -62,24 +69,30 @@ def _captured(node: Node, body: Graph, devices: Mapping[str, OrtDevice]) -> dict
 
 
 def carried_devices(node: Node, devices: ValueDevices) -> dict[int, OrtDevice]:
-    """Input of a Loop that is a carried value → the device where the body wants it; without those on the host.
+    """Value that a Loop or Scan carries, by position → the device where the body wants it; without those on the host.
 
     Args:
         node: with bodies.
         devices: of its graph.
     """
-    body = node.subgraphs.get("body")
-    if node.op_type != "Loop" or body is None:
+    values = carried_values(node)
+    if values is None:
         return {}
+    body, first = node.subgraphs["body"], values.first_input
     inside = devices.bodies[id(body)].devices
-    wanted = {FIRST_CARRIED + index: inside[each.name] for index, each in enumerate(body.inputs[FIRST_CARRIED:])}
+    wanted = {index: inside[each.name] for index, each in enumerate(body.inputs[first : first + values.count])}
     return {index: device for index, device in wanted.items() if device != CPU_DEVICE}
 
 
 class _Inserter:
-    def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        provider_devices: Mapping[str, OrtDevice],
+        can_stack: Callable[[OrtDevice, str | None], bool],
+    ) -> None:
         self._provider_devices = provider_devices
-        self._reading = ReadingDevices(assignment, provider_devices)
+        self._reading = ReadingDevices(assignment, provider_devices, can_stack)
 
     def graph(self, graph: Graph) -> ValueDevices:
         """Insert the copies of a main graph."""
@@ -114,17 +127,19 @@ class _Inserter:
         Returns:
             Output of the node → the device where they leave it, if that is not the host.
         """
-        carried = self._reading.carried(node)
+        carried, values = self._reading.carried(node), carried_values(node)
+        first_input, first_output = (0, 0) if values is None else (values.first_input, values.first_output)
         inside = []
         for body in node.subgraphs.values():
             fed = {argument.name: CPU_DEVICE for argument in body.inputs}
-            fed.update({body.inputs[FIRST_CARRIED + index].name: device for index, device in carried.items()})
+            fed.update({body.inputs[first_input + index].name: device for index, device in carried.items()})
             inside.append(self._nodes(body, {**_captured(node, body, outer.devices), **fed}))
-        left = dict(carried) or self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
-        first = 1 if carried else 0
+        left = self._reading.left(node, outer.graph, [(each.graph, each.devices) for each in inside])
+        if values is not None:
+            left = {**carried, **self._reading.gathered(node, outer.graph, inside[0].devices)}
         for each in inside:
             for index, argument in enumerate(each.graph.outputs):
-                each.give_out(index, argument.name, left.get(index - first, CPU_DEVICE))
+                each.give_out(index, argument.name, left.get(index - first_output, CPU_DEVICE))
             outer.bodies[id(each.graph)] = each.finished()
         return left
 

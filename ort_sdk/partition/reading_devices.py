@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ort_sdk.api import CPU_DEVICE, KernelDef, OrtDevice
 from ort_sdk.graph import Graph, Node
 
 from .assignment import Assignment
+from .carried_values import CarriedValues, carried_values
 
-__all__ = ["FIRST_CARRIED", "ReadingDevices"]
-
-FIRST_CARRIED = 2
-"""Position of a Loop's first carried value among its inputs, and of the body's; the body gives it out one position earlier."""
+__all__ = ["ReadingDevices"]
 
 
 class ReadingDevices:
-    """Says where nodes read values, and where If and Loop leave them.
+    """Says where nodes read values, and where If, Loop and Scan leave them.
 
     Args:
         assignment: of the main graph.
         provider_devices: provider → device.
+        can_stack: whether tensors of a type can be stacked on a device.
     """
 
-    def __init__(self, assignment: Assignment, provider_devices: Mapping[str, OrtDevice]) -> None:
-        self._assignment, self._provider_devices = assignment, provider_devices
+    def __init__(
+        self,
+        assignment: Assignment,
+        provider_devices: Mapping[str, OrtDevice],
+        can_stack: Callable[[OrtDevice, str | None], bool],
+    ) -> None:
+        self._assignment, self._provider_devices, self._can_stack = assignment, provider_devices, can_stack
         self._carried: dict[int, dict[int, OrtDevice]] = {}
 
     def kernel_def(self, node: Node) -> KernelDef | None:
@@ -37,8 +41,8 @@ class ReadingDevices:
         kernel_def = self.kernel_def(node)
         if kernel_def is not None and kernel_def.input_on_host(index):
             return CPU_DEVICE
-        carried = self.carried(node) if node.subgraphs else {}
-        return carried.get(index - FIRST_CARRIED, self._provider_devices[node.execution_provider])
+        own, values = self._provider_devices[node.execution_provider], carried_values(node) if node.subgraphs else None
+        return own if values is None else self.carried(node).get(index - values.first_input, own)
 
     def feed_device(self, graph: Graph, name: str) -> OrtDevice:
         """Where a graph input is best fed."""
@@ -56,20 +60,22 @@ class ReadingDevices:
         return wanted
 
     def carried(self, node: Node) -> Mapping[int, OrtDevice]:
-        """Loop-carried value by position → the device where the body reads it; without those on the host."""
+        """Carried value by position → the device where the body reads it; without those on the host."""
         found = self._carried.get(id(node))
         if found is None:
-            found = self._carried[id(node)] = self._carried_by(node) if self._hands_on(node, "Loop") else {}
+            values = carried_values(node) if self._hands_on(node) else None
+            found = self._carried[id(node)] = {} if values is None else self._carried_by(node, values)
         return found
 
-    def _carried_by(self, node: Node) -> dict[int, OrtDevice]:
+    def _carried_by(self, node: Node, values: CarriedValues) -> dict[int, OrtDevice]:
         body = node.subgraphs["body"]
         found = {}
-        for index, argument in enumerate(body.inputs[FIRST_CARRIED:]):
-            name, given_out = argument.name, body.outputs[1 + index].name
+        for index in range(values.count):
+            output = values.first_output + index
+            name, given_out = body.inputs[values.first_input + index].name, body.outputs[output].name
             wanted = self._wanted(body, name)
             is_made = given_out == name or self._is_made(body, given_out)
-            others = [each.name for position, each in enumerate(body.outputs) if position != 1 + index]
+            others = [each.name for position, each in enumerate(body.outputs) if position != output]
             if len(wanted) == 1 and is_made and name not in others and _is_tensor(body, name) and wanted != {CPU_DEVICE}:
                 found[index] = wanted.pop()
         return found
@@ -82,7 +88,7 @@ class ReadingDevices:
             graph: that it is in.
             branches: its bodies, and the devices of their values.
         """
-        if not self._hands_on(node, "If"):
+        if node.op_type != "If" or not self._hands_on(node):
             return {}
         found = {}
         for index, name in enumerate(node.outputs):
@@ -93,12 +99,34 @@ class ReadingDevices:
                 found[index] = device
         return {index: device for index, device in found.items() if device is not None}
 
+    def gathered(self, node: Node, graph: Graph, devices: Mapping[str, OrtDevice]) -> dict[int, OrtDevice]:
+        """Output of a Loop or Scan that is gathered over iterations → the device where the body makes its parts.
+
+        Only where they can be stacked there, and if anything reads the output there, or only the caller of a run does.
+
+        Args:
+            node: any node with bodies.
+            graph: that it is in.
+            devices: of the values of its body.
+        """
+        values = carried_values(node) if self._hands_on(node) else None
+        if values is None:
+            return {}
+        body, found = node.subgraphs["body"], {}
+        for index, name in list(enumerate(node.outputs))[values.count :]:
+            part = body.outputs[values.first_output + index].name
+            device, wanted = self._device_made_on(body, part, devices), self._wanted(graph, name)
+            is_wanted = name and device not in (None, CPU_DEVICE) and (device in wanted or not wanted)
+            if device is not None and is_wanted and self._can_stack(device, body.node_arg(part).type):
+                found[index] = device
+        return found
+
     def _device_made_on(self, body: Graph, name: str, devices: Mapping[str, OrtDevice]) -> OrtDevice | None:
         return devices[name] if self._is_made(body, name) and _is_tensor(body, name) else None
 
-    def _hands_on(self, node: Node, op_type: str) -> bool:
+    def _hands_on(self, node: Node) -> bool:
         kernel_def = self.kernel_def(node)
-        return node.op_type == op_type and kernel_def is not None and kernel_def.hands_on_values
+        return kernel_def is not None and kernel_def.hands_on_values
 
     def _is_made(self, body: Graph, name: str) -> bool:
         """Whether a node of a body makes a value, in memory that is not that of another one."""

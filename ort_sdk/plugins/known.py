@@ -29,7 +29,7 @@ class KnownProvider:
 
 KNOWN_PROVIDERS = (
     KnownProvider("cpu", "CPUExecutionProvider"),
-    KnownProvider("cuda", "CUDAExecutionProvider", ("nvidiactl", "nvidia[0-9]*", "dxg"), is_offered=False),
+    KnownProvider("cuda", "CUDAExecutionProvider", ("nvidiactl", "nvidia[0-9]*", "dxg")),
     KnownProvider("opencl", "OpenCLExecutionProvider", ("dri/renderD*", "kfd", "nvidiactl")),
 )
 

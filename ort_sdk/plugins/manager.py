@@ -20,6 +20,7 @@ from ort_sdk.api import (
     PROJECT_NAME,
     PROVIDER_GROUP,
     EPFail,
+    NoDeviceError,
     OrtSdkError,
     PluginHooks,
     ProviderHooks,
@@ -53,7 +54,7 @@ DISABLED_PLUGINS = "ORT_SDK_DISABLED_PLUGINS"
 """Environment variable: plugins that are no providers to keep out, by name or entry-point name."""
 
 NO_DEVICE = "no device"
-"""Why a provider is unavailable that is sound, and has no device on this machine."""
+"""Why a provider is unavailable that is sound, and has no device on this machine: all of the reason, or how it begins."""
 
 logger = logging.getLogger("ort_sdk.plugins")
 
@@ -334,6 +335,8 @@ class PluginManager:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failing driver must not keep other providers away
             raised = error.__cause__ if isinstance(error, EPFail) and isinstance(error.__cause__, Exception) else error
             reason = f"{_text_of(raised)} (raised in hook get_supported_devices)"
+            if isinstance(raised, NoDeviceError):
+                reason = f"{NO_DEVICE}: {raised.text}"
         entry.is_probed = True
         if not reason:
             return

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException
+from ort_sdk.api import Array, Fail, OrtSdkError, RuntimeException, Stacking
 from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.foreign_errors import foreign_class
 from ort_sdk.api.stopping import STOPPED
@@ -223,17 +223,22 @@ class BodyRunner:
         plan: of the body.
         run_programs: runs the plan by programs: takes inputs and captured values, in order, and what may interrupt the run;
             None to run every call step by step.
+        stackings: see ``Subgraph.stackings``.
     """
 
     __slots__ = (
         *("_run_programs", "input_names", "input_shapes", "output_is_owned", "output_names", "output_shapes"),
-        *("output_types", "plan"),
+        *("output_types", "plan", "stackings"),
     )
 
     def __init__(
-        self, plan: ExecutionPlan, run_programs: Callable[[Sequence[Array], RunControl], list[Array]] | None = None
+        self,
+        plan: ExecutionPlan,
+        run_programs: Callable[[Sequence[Array], RunControl], list[Array]] | None = None,
+        stackings: Mapping[int, Stacking] | None = None,
     ) -> None:
         self.plan = plan
+        self.stackings = stackings or {}
         self._run_programs = run_programs
         self.input_names = tuple(feed.name for feed in plan.feeds)
         self.input_shapes = tuple(feed.shape for feed in plan.feeds)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ort_sdk.api import Array, OutOfMemory, is_overwriting
+from ort_sdk.api import Array, OutOfMemory, Stacking, is_overwriting
 from ort_sdk.plan import ExecutionPlan
 
 from .executor import BodyRunner, RunControl, execute
@@ -139,7 +139,10 @@ MIN_BODY_STEPS = 4
 
 
 def body_runner(
-    plan: ExecutionPlan, providers: Mapping[str, BindingProvider] | None, memory: ProgramMemory | None = None
+    plan: ExecutionPlan,
+    providers: Mapping[str, BindingProvider] | None,
+    memory: ProgramMemory | None = None,
+    stackings: Mapping[int, Stacking] | None = None,
 ) -> BodyRunner:
     """What runs a body of control flow.
 
@@ -147,9 +150,11 @@ def body_runner(
         plan: of the body.
         providers: provider name → what binding needs; None to run every call step by step.
         memory: see ``PlanRunner``.
+        stackings: see ``Subgraph.stackings``.
     """
     if providers is None or len(plan.steps) < MIN_BODY_STEPS:
-        return BodyRunner(plan)
+        return BodyRunner(plan, stackings=stackings)
     from .program.subplans import body_as_main
 
-    return BodyRunner(plan, PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory).run)
+    runner = PlanRunner(body_as_main(plan), providers, use_programs=True, is_body=True, memory=memory)
+    return BodyRunner(plan, runner.run, stackings)

@@ -33,6 +33,7 @@ from .stages.create_kernels import SessionPlanner
 from .stages.optimize import SessionOptimizer
 from .stages.override_initializers import apply_overrides, fix_defaults
 from .stages.prepacker import make_prepacker
+from .stages.stackings import Stackers
 from .stages.state import SessionState
 
 __all__ = ["build_session"]
@@ -102,11 +103,12 @@ def build_session(
     observe("partition", assignment)
     assignment = keep_float(assignment, model.opset_imports, bindings)
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
-    devices = insert_copies(assignment, device_of)
+    stackers = Stackers(providers)
+    devices = insert_copies(assignment, device_of, stackers.can_stack)
     transfers = data_transfers(providers)
     placement = InitializerPlacement(transfers, external_data, device_memories(providers))
     prepacker = make_prepacker(settings)
-    planner = SessionPlanner(model, assignment, providers, transfers, placement, prepacker, settings.config)
+    planner = SessionPlanner(model, assignment, providers, transfers, placement, prepacker, settings.config, stackers)
     plan = planner.plan(model.graph, devices)
     placement.finish()
     observe("plan", plan)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ort_sdk.api import check_stopped
 
-__all__ = ["CountedJoin", "DeviceCounts", "JoinedWork"]
+__all__ = ["CountedJoin", "DeviceCounts", "JoinedWork", "counted_join"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -100,3 +100,16 @@ class CountedJoin:
         # The queue is in order: what was asked for last is there last.
         if waits:
             waits[-1]()
+
+
+def counted_join(
+    calls: Sequence[Callable[[], Any]], counts: DeviceCounts, work: JoinedWork
+) -> list[tuple[int, Callable[[], Any]]]:
+    """All calls as one; a single one stays what it is. See ``ExecutionProvider.join_calls``.
+
+    Args:
+        calls: that follow each other.
+        counts: of the device.
+        work: of the device.
+    """
+    return [(len(calls), CountedJoin(calls, counts, work) if len(calls) > 1 else calls[0])]

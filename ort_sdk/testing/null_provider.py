@@ -35,7 +35,7 @@ from ort_sdk.api import (
     schema_versions,
 )
 
-from .device_counts import CountedJoin, DeviceCounts, JoinedWork
+from .device_counts import DeviceCounts, JoinedWork, counted_join
 from .memory_meter import HeldMemory, MemoryMeter
 
 __all__ = ["NULL_DEVICE", "NULL_PROVIDER", "NullArray", "NullBlock", "NullDevice", "NullProvider"]
@@ -312,7 +312,7 @@ class JoiningNullExecutionProvider(NullExecutionProvider):
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         """One call of all."""
-        return [(len(calls), CountedJoin(calls, self._null_device.counts, self._null_device.joined))]
+        return counted_join(calls, self._null_device.counts, self._null_device.joined)
 
 
 class NullProvider(ProviderHooks):

@@ -10,7 +10,6 @@ from ort_sdk.device import Memory
 from ort_sdk.device.context import HostReadDuringCapture
 from ort_sdk.device.namespace.device_namespace import DeviceNamespace
 from ort_sdk.device.programs.capture import bind_launches
-from ort_sdk.device.programs.workspace import lay_out
 from ort_sdk.run.program.slots import ValueSlot
 
 from .recording_launcher import recording_context
@@ -128,28 +127,6 @@ def test_contents_cannot_be_read_while_launches_are_captured(context, xp):
     with pytest.raises(HostReadDuringCapture):
         bind_launches(context, lambda values: [xp.to_host(values[0])], [source], [])
     xp.to_host(matrix(xp, 4))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_workspace_never_overlaps_while_it_lives(seed):
-    rng = np.random.default_rng(seed)
-    buffers = []
-    for _ in range(30):
-        first = int(rng.integers(20))
-        buffers.append((int(rng.integers(1, 5000)), first, first + int(rng.integers(5))))
-    offsets, total = lay_out(buffers, 128)
-    for i, (offset, (nbytes, first, last)) in enumerate(zip(offsets, buffers, strict=True)):
-        assert offset % 128 == 0
-        assert offset + nbytes <= total
-        for other, (size, begin, end) in list(zip(offsets, buffers, strict=True))[:i]:
-            lives_together = begin <= last and first <= end
-            assert not (lives_together and other < offset + nbytes and offset < other + size)
-
-
-def test_a_chain_of_kernels_needs_two_places():
-    offsets, total = lay_out([(1024, step, step + 1) for step in range(100)], 128)
-    assert total == 2048
-    assert set(offsets) == {0, 1024}
 
 
 @pytest.mark.parametrize(

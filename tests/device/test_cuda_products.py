@@ -1,4 +1,4 @@
-"""Products and convolutions in CUDA's dialect: every form compiles for a GPU, within registers and without spills."""
+"""Products and what is made of them in CUDA's dialect: every form compiles for a GPU, within registers and without spills."""
 
 import sys
 from dataclasses import replace
@@ -11,6 +11,7 @@ from ort_sdk.api import KernelInfo, NodeArg, TensorElementType
 from ort_sdk.device import CUDA, GPU_CLASS, DeviceContext
 from ort_sdk.device.namespace.device_namespace import DeviceNamespace
 from ort_sdk.device.products.overrides import PRODUCT_OVERRIDES
+from ort_sdk.device.recurrent.layers import recurrent
 
 sys.path.insert(0, str(Path(__file__).parent))
 try:
@@ -76,6 +77,21 @@ def _bits(m, bits, size, kind, zeros=None):
     return _operator("MatMulNBits", "com.microsoft", shapes, (kind, "u1", kind, "u1"), **attributes)
 
 
+def _recurrent(op_type, gates):
+    attributes = {"linear_before_reset": 1} if op_type == "GRU" else {}
+    inputs = tuple(NodeArg(name, "tensor(float)", None) for name in "xwrb")
+    outputs = (NodeArg("y"), NodeArg("h"))
+    info = KernelInfo(op_type, 14, attributes=attributes, inputs=inputs, outputs=outputs)
+    shapes = ((5, 6, 20), (1, gates * 40, 20), (1, gates * 40, 40), (1, 2 * gates * 40))
+    return lambda xp: recurrent(info, xp, None)(*(_array(xp, shape) for shape in shapes))[0]
+
+
+def _causal(xp):
+    keys, queries = xp.arange(200, dtype=xp.int64), xp.reshape(xp.arange(70, dtype=xp.int64), (-1, 1)) + 130
+    bias = xp.where(keys > queries, xp.asarray(-np.inf, dtype=xp.float32), xp.asarray(0, dtype=xp.float32))
+    return xp.attention(*(_array(xp, (2, 4, length, 64)) for length in (70, 200, 200)), [bias], 0.1)
+
+
 FORMS = {
     "large tiles": _product(300, 64, 300),
     "middle tiles": (_product(100, 64, 100), 2),
@@ -84,6 +100,11 @@ FORMS = {
     "transposed": _product(300, 64, 300, transposed=True),
     "halves": _product(300, 64, 300, "f2"),
     "whole numbers": _exact,
+    "small integers": lambda xp: _array(xp, (20, 300)) @ xp.astype(_array(xp, (300, 400), "i1"), FLOAT),
+    "RNN": _recurrent("RNN", 1),
+    "GRU": _recurrent("GRU", 3),
+    "LSTM": _recurrent("LSTM", 4),
+    "causal attention": _causal,
     "float64": _product(20, 30, 40, "f8"),
     "int64": lambda xp: _array(xp, (20, 30), "i8") @ _array(xp, (30, 40), "i8"),
     "a row": _product(1, 300, 400),

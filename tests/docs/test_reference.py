@@ -76,7 +76,7 @@ def test_every_config_key_is_in_the_table():
     assert spelled_keys("ort_sdk") == set()
     constants = {name: key for name, key in vars(config_keys).items() if isinstance(key, ConfigKey)}
     read = {key.name for name, key in constants.items() if name in imported_constants()}
-    assert read | spelled_keys("providers/cpu/src", "providers/opencl/src") == {
+    assert read | spelled_keys("providers/cpu/src", "providers/cuda/src", "providers/opencl/src") == {
         key.name for key in (*CONFIG_KEYS, *RUN_CONFIG_KEYS)
     }
 

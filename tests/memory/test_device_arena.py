@@ -1,10 +1,9 @@
 """Arenas of devices: one block that grows, or is replaced, and what allocators may do wrong."""
 
-import numpy as np
 import pytest
 
 from ort_sdk.api import EPFail, InvalidArgument, MemoryAccount, MemoryUse, OrtMemoryInfo, OutOfMemory, TensorElementType
-from ort_sdk.memory import BufferLifetime, DeviceArena, lay_out
+from ort_sdk.memory import DeviceArena
 from ort_sdk.testing.memory_meter import MemoryMeter
 from ort_sdk.testing.null_provider import NULL_DEVICE, NullAllocator, NullDevice
 
@@ -97,16 +96,3 @@ def test_what_an_allocator_raises_names_it(meter, account):
         arena.view(block, 0, (256,), FLOAT)
     assert "while the allocator of P made a view of FLOAT[256]" in raised.value.__notes__[0]
     assert arena.view(block, 256, (8, 8), FLOAT).shape == (8, 8)
-
-
-@pytest.mark.parametrize("alignment", [1, 64, 256, 4096])
-def test_offsets_are_aligned_as_the_device_wants(alignment):
-    rng = np.random.default_rng(alignment)
-    buffers = [BufferLifetime(int(rng.integers(1, 9000)), first, first + int(rng.integers(0, 4))) for first in range(40)]
-    offsets, total = lay_out(buffers, alignment)
-    for index, (one, start) in enumerate(zip(buffers, offsets, strict=True)):
-        assert start % alignment == 0
-        assert start + one.nbytes <= total
-        for other, begin in zip(buffers[:index], offsets[:index], strict=True):
-            together = one.first <= other.last and other.first <= one.last
-            assert not together or start + one.nbytes <= begin or begin + other.nbytes <= start

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LAZY = ["PIL", "google.protobuf", "ml_dtypes", "numba", "onnx", "onnxruntime", "pyopencl", "rich", "scipy"]
+LAZY = ["PIL", "cuda", "google.protobuf", "ml_dtypes", "numba", "onnx", "onnxruntime", "pyopencl", "rich", "scipy"]
 UNDER_TEST_RUNNER = bool(os.environ.get("CI") or os.environ.get("TOX_ENV_DIR"))
 
 

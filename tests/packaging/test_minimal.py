@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path(__file__).with_name("data") / "small.ort"
 """MatMul, an If with two bodies that read outer values, Relu; written by onnxruntime 1.31.1."""
 NOT_NEEDED = ("PIL", "flatbuffers", "google", "google.protobuf", "onnx", "rich")
-NOT_FOR_SMALL_MODELS = ("_cffi_backend", "cffi", "llvmlite", "numba", "pyopencl", "scipy")
+NOT_FOR_SMALL_MODELS = ("_cffi_backend", "cffi", "cuda", "llvmlite", "numba", "pyopencl", "scipy")
 IS_MINIMAL = "minimal" in {os.environ.get("TOX_ENV_NAME"), os.environ.get("ORT_SDK_TEST_INSTALLATION")}
 HIDE = f"import sys; sys.modules.update(dict.fromkeys({NOT_NEEDED!r}))\n"
 RUN = f"""

@@ -183,8 +183,96 @@ LOOP = """g (int64 trips, float[n, 4] x) => (float[n, 4] y, float[k, n, 4] all) 
 def test_what_a_loop_carries_stays_on_the_device(strict, trips):
     model = model_bytes(LOOP, start=np.ones((3, 4), np.float32))
     feeds = [{"trips": np.array(trips), "x": normal(seed, 3, 4)} for seed in range(6)]
-    # The feed, and the result; scan outputs are gathered on the host.
-    assert assert_agree(strict, model, feeds) == [(1, 1 + trips)] * 2
+    # The feed, and both results: what is gathered is, too. Of no iterations it is a new array of the host's.
+    assert assert_agree(strict, model, feeds) == [(1 + (trips == 0), 2)] * 2
+
+
+def test_what_is_gathered_is_read_on_the_device(strict):
+    """Of a loop whose trips are not known before it runs, and that is not unrolled."""
+    graph = """g (float[n, 4] x) => (float[k, n, 4] y) {
+        yes = Constant <value = bool {1}> ()
+        last, all = Loop (, yes, x) <body = b (int64 i, bool going, float[n, 4] state) =>
+            (bool goes_on, float[n, 4] next, float[n, 4] each) {
+                next = Mul (state, half)
+                most = ReduceMax <keepdims = 0> (next)
+                goes_on = Greater (most, limit)
+                each = Neg (next)
+        }>
+        y = Abs (all)
+    }"""
+    model = model_bytes(graph, half=np.float32(0.5).reshape(()), limit=np.float32(0.3).reshape(()))
+    feeds = [{"x": np.full((3, 4), 1 + seed % 2, np.float32)} for seed in range(7)]
+    # The feed and the result, and the condition of two iterations.
+    assert assert_agree(strict, model, feeds) == [(1, 3)] * 2
+
+
+def test_parts_that_differ_in_shape_are_refused(strict):
+    graph = """g (int64 trips, float[n, 4] x) => (float[k, a, 4] y) {
+        yes = Constant <value = bool {1}> ()
+        last, all = Loop (trips, yes, x) <body = b (int64 i, bool going, float[m, 4] state) =>
+            (bool goes_on, float[p, 4] next, float[q, 4] each) {
+                goes_on = Identity (going)
+                next = Concat <axis = 0> (state, x)
+                each = Neg (next)
+        }>
+        y = Abs (all)
+    }"""
+    model = model_bytes(graph)
+    for providers in ((STRICT_PROVIDER,), ("CPUExecutionProvider",)):
+        session = session_of(model, providers)
+        for _ in range(3):
+            with pytest.raises(ort.api.OrtSdkError, match="scan output 'each' has shape"):
+                session.run(None, {"trips": np.array(3), "x": np.ones((2, 4), np.float32)})
+            assert session.run(None, {"trips": np.array(1), "x": np.ones((2, 4), np.float32)})[0].shape == (1, 4, 4)
+
+
+SCAN = """g (float[t, 4] x) => (float[4] y) {
+    last = Scan (start, x) <num_scan_inputs = 1, body = b (float[4] state, float[4] row) => (float[4] next) {
+        sum = Add (state, row)
+        wave = Sin (sum)
+        next = Cos (wave)
+    }>
+    y = Abs (last)
+}"""
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_the_states_of_a_scan_stay_on_the_device(strict, length):
+    model = model_bytes(SCAN, start=np.ones(4, np.float32))
+    feeds = [{"x": normal(seed, length, 4)} for seed in range(6)]
+    # The rows, which are slices on the host, and the result.
+    assert assert_agree(strict, model, feeds) == [(length, 1)] * 2
+
+
+def test_states_of_a_scan_that_swap_and_stay(strict):
+    graph = """g (float[t, n, 4] x, float[n, 4] s) => (float[n, 4] y, float[n, 4] z, float[n, 4] w, float[t, n, 4] all) {
+        a = Neg (s)
+        y, z, w, all = Scan (a, s, s, x) <num_scan_inputs = 1, body = b (
+            float[n, 4] first, float[n, 4] second, float[n, 4] same, float[n, 4] row
+        ) => (float[n, 4] second, float[n, 4] next, float[n, 4] same, float[n, 4] each) {
+            sum = Add (first, row)
+            next = Sin (sum)
+            each = Sub (next, same)
+        }>
+    }"""
+    feeds = [{"x": normal(seed, 1 + seed % 3, 3, 4), "s": normal(9, 3, 4)} for seed in range(8)]
+    assert_agree(strict, model_bytes(graph), feeds)
+
+
+def test_what_a_scan_gathers_along_any_axis_backwards(strict):
+    graph = """g (float[t, n, 4] x) => (float[n, t, 4] y, float[n, 4, t] z) {
+        first, second = Scan (x) <num_scan_inputs = 1, scan_output_axes = [1, -1], scan_output_directions = [1, 0], body = b (
+            float[n, 4] row
+        ) => (float[n, 4] one, float[n, 4] other) {
+            one = Sin (row)
+            other = Cos (one)
+        }>
+        y = Abs (first)
+        z = Neg (second)
+    }"""
+    for length in (1, 3):
+        feeds = [{"x": normal(seed, length, 3, 4)} for seed in range(6)]
+        assert assert_agree(strict, model_bytes(graph), feeds) == [(length, 2)] * 2
 
 
 def test_a_loop_hands_on_a_state_that_it_does_not_change(strict):

@@ -154,7 +154,7 @@ def test_a_blocked_provider_is_not_imported(discovered, record_of, monkeypatch):
 def test_a_provider_that_is_not_installed_gets_an_install_hint(discovered):
     manager = discovered("good")
     with pytest.raises(ProviderNotFoundError, match=r"GoodExecutionProvider.*pip install ort-sdk-cpu"):
-        manager.handle("CUDAExecutionProvider")
+        manager.handle("CoreMLExecutionProvider")
     with pytest.raises(ProviderNotFoundError, match=r"'GodExecutionProvider' is not installed.*spelling"):
         manager.handle("GodExecutionProvider")
 
@@ -163,7 +163,8 @@ def test_hints_name_distributions_of_this_project_only():
     folders = {path.parent.name for path in (Path(__file__).resolve().parents[2] / "providers").glob("*/pyproject.toml")}
     assert {known.entry_point_name for known in OFFERED_PROVIDERS} == folders
     assert install_hint("opencl") == "Install it: pip install ort-sdk-opencl"
-    assert "cuda" not in install_hint("CUDAExecutionProvider")
+    assert install_hint("CUDAExecutionProvider") == "Install it: pip install ort-sdk-cuda"
+    assert "coreml" not in install_hint("CoreMLExecutionProvider")
 
 
 def test_accelerators_come_first_and_the_cpu_provider_last(discovered):
@@ -191,7 +192,7 @@ def test_importing_and_discovering_imports_nothing_heavy():
     good = Path(__file__).parent.parent / "data" / "fake_dists" / "good"
     code = (
         "import sys; from ort_sdk.plugins import plugin_manager; plugin_manager().discover(); "
-        "heavy = {'onnx', 'google', 'rich', 'ml_dtypes', 'numba', 'cupy', 'pyopencl', 'PIL', 'scipy', 'onnxruntime'}; "
+        "heavy = {'onnx', 'google', 'rich', 'ml_dtypes', 'numba', 'cuda', 'cupy', 'pyopencl', 'PIL', 'scipy', 'onnxruntime'}; "
         "print(sorted(heavy & set(sys.modules)), [r.state.value for r in plugin_manager().provider_records()])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(good), *sys.path]), "ORT_SDK_LOAD_PROVIDERS": "good"}

@@ -80,3 +80,26 @@ def test_the_step_that_failed_is_named(session, monkeypatch):
     monkeypatch.setattr(Joined, "fails", 1)
     with pytest.raises(OrtSdkError, match="second"):
         session.run(None, {"x": X})
+
+
+def test_another_call_in_place_of_a_single_one(monkeypatch):
+    made = []
+
+    def join_calls(self, calls):
+        assert len(calls) == 1
+        made.append(Joined(calls))
+        return [(1, made[-1])]
+
+    monkeypatch.setattr(CpuExecutionProvider, "join_calls", join_calls)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3, 4] x) => (float[3, 4] y) { y = Softmax (x) }'
+    )
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    expected = session.run(None, {"x": x})[0]
+    ran = []
+    monkeypatch.setattr(Joined, "__call__", lambda self: ran.append(self) or self.calls[0]())
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-6)
+    assert made
+    assert ran[-1] is made[-1]

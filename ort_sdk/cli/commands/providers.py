@@ -50,7 +50,7 @@ def _checks(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_broken(row: dict[str, Any]) -> bool:
     """Whether a plugin was to be used and cannot be. One without its device here is sound, and one blocked was not to be used."""
-    return bool(row["state"] == "refused" or (row["state"] == "unavailable" and row["reason"] != NO_DEVICE))
+    return bool(row["state"] == "refused" or (row["state"] == "unavailable" and not row["reason"].startswith(NO_DEVICE)))
 
 
 def _failed(row: dict[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from ort_sdk.device.expressions.index_space import broadcast_strides
 from ort_sdk.device.expressions.nodes import Apply, Constant, Node, Strided, element_count, resolved
 from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.expressions.writer import ExpressionWriter, leaves_of
-from ort_sdk.device.launches import KernelSource, Launch, index64
+from ort_sdk.device.launches import Launch, filled_source, index64
 
 from .extras import Extras
-from .texts import COMBINE, ROTATION, ROWS, TILES
+from .limits import limits_of, range_text
+from .texts import COMBINE, RANGE, ROWS, TILES
 
 __all__ = ["attend", "attend_cache", "stored"]
 
@@ -189,10 +190,12 @@ def _launch(operands: _Operands, plan: _Plan, target: Strided, scale: float, ext
     for name, array in (("q", q), ("k", k), ("v", v)):
         own = zip("obhs", (array.offset, *array.strides[:3]), strict=True)
         numbers |= {f"{name}{letter}": number for letter, number in own}
-    names |= {name: parameters.index(number) for name, number in numbers.items()}
+    # the number of keys is one like another: those of 0 and 1 would make kernels of their own
+    names |= {name: parameters.index(number, folds=name not in {"keys", "span"}) for name, number in numbers.items()}
     writer = ExpressionWriter([bias], {id(leaf): broadcast_strides(leaf, scores) for leaf in leaves}, parameters)
     lines, values = writer.lines(("b", "h", "i", "j"), "w")
     names["bias"] = "\n".join([*lines, f"f32 bias = {values[id(resolved(bias))]};"])
+    names["range"] = Template(range_text(limits_of(bias, keys), scores, parameters, RANGE)).substitute(names)
     defines, more = extras.defines(parameters)
     names |= more
     names["parameters"] = parameters.text
@@ -206,14 +209,14 @@ def _launch(operands: _Operands, plan: _Plan, target: Strided, scale: float, ext
     if not plan.is_cpu:
         defines |= {"LANES": plan.lanes, "WIDTH": max(size + 1, value_size), "OWN": -(-plan.rows * value_size // plan.lanes)}
     name, text = ("attend_rows", ROWS) if plan.is_cpu else ("attend_tiles", TILES)
-    source = KernelSource(name, Template(ROTATION + text).substitute(names), tuple(defines.items()))
+    source = filled_source(name, text, names, defines)
     groups = batch * key_heads * plan.panels * plan.parts
     return Launch(source, (groups,), (plan.lanes,), tuple(parameters.arguments), tuple(parameters.writes))
 
 
 def _combination(context: DeviceContext, parts: Strided, output: Strided, count: int) -> Launch:
     total, lanes = element_count(output.shape), context.device.lanes
-    text = Template(COMBINE).substitute(YT=STORAGE[output.element_type])
-    source = KernelSource("attend_combine", text, (("LANES", lanes), ("DV", output.shape[-1])))
+    defines = {"LANES": lanes, "DV": output.shape[-1]}
+    source = filled_source("attend_combine", COMBINE, {"YT": STORAGE[output.element_type]}, defines)
     arguments = (parts.held, output.held, index64(total), index64(count))
     return Launch(source, (-(-total // lanes),), (lanes,), arguments, (1,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ort_sdk.api import Array, Compute, HostArray, KernelInfo, TensorElementType, may_overwrite
@@ -14,13 +15,17 @@ from ort_sdk.opset.contrib.query_groups import GroupSettings, Projection
 from ort_sdk.opset.llm.rotary import rotate
 
 from .attend import attend_cache, stored
-from .cache import append_to_caches, copy_cache
+from .cache import append_to_caches, grow_caches
 from .extras import CacheLengths, Extras, Rotation
 
 __all__ = ["IN_PLACE", "group_query_attention"]
 
+TOTAL = 6
+"""The input that says how long the longest sequence is, on the host."""
 IN_PLACE = ((3, 1), (4, 2))
 """Past keys and values, and the outputs that may be in their memory."""
+BIAS = 10
+"""The input that is added to the scores, a column for each key."""
 _FLOAT, _INT32 = TensorElementType.FLOAT, TensorElementType.INT32
 LOWEST = -3.4028234663852886e38
 """What hidden keys' scores get, as in the shared operator."""
@@ -37,6 +42,8 @@ def group_query_attention(info: KernelInfo, namespace: Any, shared: Compute) -> 
 
 
 class _GroupQueryAttention:
+    bounded_input = TOTAL
+
     def __init__(self, info: KernelInfo, namespace: Any, shared: Compute) -> None:
         self._info, self._xp, self._shared = info, namespace, shared
         self._settings, self._outputs = GroupSettings.of(info), len(info.outputs)
@@ -44,6 +51,14 @@ class _GroupQueryAttention:
         own = info.input_element_type(0) or _FLOAT
         self._output_type = info.output_element_type(0) or own
         self._cache_type = info.input_element_type(3) or (info.output_element_type(1) if self._outputs > 1 else None) or own
+
+    def bounds(self, shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, int] | None:
+        """How long sequences with a past may be for their cache to have room; see ``OpKernel.bounds``."""
+        query, past = shapes[0], shapes[3]
+        has_bias = len(shapes) > BIAS and shapes[BIAS] is not None
+        if query is None or past is None or has_bias or 0 in query or query[1] >= past[2]:
+            return None
+        return query[1] + 1, past[2]
 
     def __call__(
         self,
@@ -53,7 +68,7 @@ class _GroupQueryAttention:
         past_key: DeviceArray | None,
         past_value: DeviceArray | None,
         seqlens_k: DeviceArray,
-        total_sequence_length: HostArray,
+        total_sequence_length: HostArray | None,
         cos_cache: DeviceArray | None = None,
         sin_cache: DeviceArray | None = None,
         position_ids: DeviceArray | None = None,
@@ -66,7 +81,7 @@ class _GroupQueryAttention:
     ) -> Any:
         inputs = (query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids)
         given = (*inputs, attention_bias, head_sink, k_scale, v_scale, q_norm, k_norm)
-        rows = int(total_sequence_length.reshape(-1)[0])
+        rows = _rows(total_sequence_length, past_key)
         if not query.size or rows < query.shape[1] or seqlens_k.size != query.shape[0]:
             return self._shared(*given)
         check_columns(self._info, attention_bias, rows)
@@ -78,10 +93,7 @@ class _GroupQueryAttention:
             q, k = (rotate(self._xp, each, *wide[2:], interleaved=self._settings.interleaved) for each in wide[:2])
             rotation = None
         lengths = self._lengths(seqlens_k, q.shape[2], rows)
-        keys, values = self._caches(past_key, past_value, k.shape, max(rows, 0 if past_key is None else past_key.shape[2]))
-        context = self._xp.context
-        new = stored(context, k.node), stored(context, v.node)
-        append_to_caches(context, new, (keys.dense(), values.dense()), lengths, rows, rotation)
+        keys, values = self._extended((past_key, past_value), (k, v), lengths, rows, rotation)
         biases = [*self._hidden(q, lengths, rows), *([] if attention_bias is None else [attention_bias])]
         sink = 0.0 if self._settings.smooth and head_sink is None else None if head_sink is None else head_sink.dense()
         is_limited = not (lengths.is_first and self._settings.causal)
@@ -116,23 +128,28 @@ class _GroupQueryAttention:
     def _lengths(self, seqlens_k: DeviceArray, new: int, rows: int) -> CacheLengths:
         return CacheLengths(arithmetic.cast(seqlens_k, _INT32).dense(), new, is_first=new == rows)
 
-    def _caches(
+    def _extended(
         self,
-        past_key: DeviceArray | None,
-        past_value: DeviceArray | None,
-        new: tuple[int, ...],
-        capacity: int,
+        past: tuple[DeviceArray | None, DeviceArray | None],
+        new: tuple[DeviceArray, DeviceArray],
+        lengths: CacheLengths,
+        rows: int,
+        rotation: Rotation | None,
     ) -> tuple[DeviceArray, DeviceArray]:
-        """Where keys and values are appended: in their past memory where the caller of the run wants it."""
+        """Past and new keys and values: in the past memory where the caller of the run wants that."""
+        context, own = self._xp.context, [each.node for each in new]
+        k, v = stored(context, own[0]), stored(context, own[1])
+        past_key, past_value = past
+        capacity = max(rows, 0 if past_key is None else past_key.shape[2])
         if past_key is not None and past_value is not None and past_key.shape[2] == capacity:
             given: tuple[Array, ...] = (past_key, past_value)
             if all(map(may_overwrite, given)):
+                append_to_caches(context, (k, v), (past_key.dense(), past_value.dense()), lengths, rows, rotation)
                 return past_key, past_value
-        context = self._xp.context
-        pasts = [None if past is None else past.dense() for past in (past_key, past_value)]
-        presents = [context.new((*new[:2], capacity, new[3]), self._cache_type) for _ in pasts]
-        for past, present in zip(pasts, presents, strict=True):
-            copy_cache(context, past, present)
+        pasts = None if past_key is None or past_value is None else (past_key.dense(), past_value.dense())
+        shape = (*k.shape[:2], capacity, k.shape[3])
+        presents = context.new(shape, self._cache_type), context.new(shape, self._cache_type)
+        grow_caches(context, (k, v), pasts, presents, lengths, rows, rotation)
         return DeviceArray(context, presents[0]), DeviceArray(context, presents[1])
 
     def _hidden(self, q: DeviceArray, lengths: CacheLengths, rows: int) -> list[DeviceArray]:
@@ -150,3 +167,12 @@ class _GroupQueryAttention:
             before = keys <= queries - settings.window
             hidden = before if hidden is None else xp.logical_or(hidden, before)
         return [xp.where(hidden, xp.asarray(LOWEST, dtype=xp.float32), xp.asarray(0.0, dtype=xp.float32))]
+
+
+def _rows(total_sequence_length: HostArray | None, past_key: DeviceArray | None) -> int:
+    """Rows of the caches that may be used: all of the past's for any number within the bounds."""
+    if total_sequence_length is not None:
+        return int(total_sequence_length.reshape(-1)[0])
+    if past_key is None:
+        raise TypeError("without a past, the number of rows is total_sequence_length, which is not given")
+    return past_key.shape[2]

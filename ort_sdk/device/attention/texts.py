@@ -9,9 +9,9 @@ a value; ``SOFTCAP`` bounds scores; ``HALF`` and ``INTERLEAVED`` say that querie
 
 from __future__ import annotations
 
-__all__ = ["APPEND", "COMBINE", "COPY", "ROTATION", "ROWS", "TILES"]
+__all__ = ["APPEND", "COMBINE", "GROW", "RANGE", "ROWS", "TILES"]
 
-ROTATION = """
+_ROTATION = """
 #ifdef HALF
 /* element d of a head whose pairs of elements are rotated by the angles of a position */
 #if INTERLEAVED
@@ -45,8 +45,26 @@ _PLACE = """
   GLOBAL_PTR(const $VT) values = $v + $vo + b * $vb + kh * $vh;
 """
 
+RANGE = """
+  {
+    /* keys that no row of the group may attend need no scores */
+    i64 least = end, most = begin;
+    for (int r = 0; r < ROWS; r++) {
+      index_t row = first + r < rows ? first + r : rows - 1;
+      index_t h = kh * $sharing + row / $length, i = row % $length;
+      i64 from = begin, to = end;
+$limits
+      if (from < least) least = from;
+      if (to > most) most = to;
+    }
+    if (least > begin) begin = (index_t)least;
+    if (most < end) end = (index_t)most;
+  }
+"""
+
 ROWS = (
-    """
+    _ROTATION
+    + """
 #ifdef VW
 #define LOAD(T, p) load_##T##v(p)
 #else
@@ -86,6 +104,7 @@ KERNEL WORKGROUP(1, 1, 1) void attend_rows($parameters) {"""
     if (split == 0) { index_t h = head[r]; top[r] = SINK; sum[r] = 1.0f; }
 #endif
   }
+$range
   for (index_t start = begin; start < end; start += TILE) {
     int count = (int)(end - start < TILE ? end - start : TILE);
     for (int t = 0; t < count; t++) {
@@ -159,7 +178,8 @@ $bias
 )
 
 TILES = (
-    """
+    _ROTATION
+    + """
 /* a group of LANES lanes for ROWS rows of a key head; tiles of TILE keys, then of their values, in local memory */
 KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
   LOCAL(f32, query, ROWS * D);
@@ -189,6 +209,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_tiles($parameters) {
   f32 mixed[OWN];
   UNROLL
   for (int n = 0; n < OWN; n++) mixed[n] = 0.0f;
+$range
   for (index_t start = begin; start < end; start += TILE) {
     int count = (int)(end - start < TILE ? end - start : TILE);
     BARRIER();
@@ -282,38 +303,73 @@ KERNEL WORKGROUP(LANES, 1, 1) void attend_combine(GLOBAL(const f32) parts, GLOBA
 }
 """
 
-COPY = """
-/* y[e, r, d] = past[e, r, d] for the rows there are, else zero: nothing where both are one memory. A lane takes CHUNK. */
-KERNEL WORKGROUP(LANES, 1, 1) void cache_copy($parameters) {
-  if ((GLOBAL_PTR(const $T))$y != (GLOBAL_PTR(const $T))$past) {
-    index_t at = ((index_t)GROUP(0) * LANES + LANE(0)) * CHUNK;
-    for (int k = 0; k < CHUNK && at + k < $total; k++) {
-      index_t e = at + k, d = e % D, r = e / D % $capacity, outer = e / D / $capacity;
-      $y[e] = r < $past_rows ? $past[(outer * $past_rows + r) * D + d] : ($T)0;
-    }
-  }
-}
-"""
+_NEW_ROW = """
+      GLOBAL_PTR(const $KT) key = $k + $ko + b * $kb + h * $kh + i * $ks;
+      GLOBAL_PTR(const $VT) value = $v + $vo + b * $vb + h * $vh + i * $vs;
+#ifdef HALF
+      index_t angle = ANGLES(b, i);
+#endif
+      for (int s = 0; s < SPAN; s++) {
+        int d = at + s;
+#ifdef HALF
+        $keys[to + s] = put_$T(ROTATED($KT, key, d, $cosines + angle, $sines + angle, $CT));
+#else
+        $keys[to + s] = put_$T(get_$KT(key[d]));
+#endif
+        $values[to + s] = put_$T(get_$VT(value[d]));
+      }"""
 
-APPEND = """
-/* new keys, rotated by their positions' angles, and values behind those of each sequence; a lane does an element of each */
+APPEND = (
+    _ROTATION
+    + """
+/* new keys, rotated by their positions' angles, and values behind those of each sequence; a lane does SPAN elements of a row */
 KERNEL WORKGROUP(LANES, 1, 1) void cache_append($parameters, GLOBAL_PTR(u32) status) {
-  index_t e = (index_t)GROUP(0) * LANES + LANE(0);
-  if (e < $total) {
-    index_t d = e % D, i = e / D % $length, h = e / D / $length % $key_heads, b = e / D / $length / $key_heads;
+  index_t piece = (index_t)GROUP(0) * LANES + LANE(0);
+  if (piece < $total) {
+    int at = (int)(piece % (D / SPAN)) * SPAN;
+    index_t i = piece / (D / SPAN) % $length, h = piece / (D / SPAN) / $length % $key_heads;
+    index_t b = piece / (D / SPAN) / $length / $key_heads;
     i64 row = (i64)START(b) + i;
     if (row < 0 || row >= $rows || TOTAL(b) > $rows) report(status, FAULT);
     else {
-      GLOBAL_PTR(const $KT) key = $k + $ko + b * $kb + h * $kh + i * $ks;
-      index_t to = ((b * $key_heads + h) * $capacity + (index_t)row) * D + d;
-#ifdef HALF
-      index_t angle = ANGLES(b, i);
-      $keys[to] = put_$T(ROTATED($KT, key, d, $cosines + angle, $sines + angle, $CT));
-#else
-      $keys[to] = put_$T(get_$KT(key[d]));
-#endif
-      $values[to] = put_$T(get_$VT($v[$vo + b * $vb + h * $vh + i * $vs + d]));
+      index_t to = ((b * $key_heads + h) * $capacity + (index_t)row) * D + at;"""
+    + _NEW_ROW
+    + """
     }
   }
 }
 """
+)
+
+GROW = (
+    _ROTATION
+    + """
+/* all rows of both caches: the new ones, else those of the past where there are, else zeros; a lane does SPAN elements of a row.
+   Where past and present are one memory, only the new rows are written. */
+KERNEL WORKGROUP(LANES, 1, 1) void cache_grow($parameters, GLOBAL_PTR(u32) status) {
+  index_t piece = (index_t)GROUP(0) * LANES + LANE(0);
+  if (piece < $total) {
+    int at = (int)(piece % (D / SPAN)) * SPAN;
+    index_t row = piece / (D / SPAN) % $capacity, h = piece / (D / SPAN) / $capacity % $key_heads;
+    index_t b = piece / (D / SPAN) / $capacity / $key_heads, to = piece * SPAN;
+    i64 start = (i64)START(b), i = row - start;
+    int fits = start >= 0 && start + $length <= $rows && TOTAL(b) <= $rows;
+    if (!fits && row == 0) report(status, FAULT);
+    if (fits && i >= 0 && i < $length) {"""
+    + _NEW_ROW
+    + """
+    } else {
+#ifdef PAST
+      index_t from = ((b * $key_heads + h) * $past_rows + row) * D + at;
+      if ((GLOBAL_PTR(const $T))$keys != (GLOBAL_PTR(const $T))$past_keys)
+        for (int s = 0; s < SPAN; s++) $keys[to + s] = row < $past_rows ? $past_keys[from + s] : ($T)0;
+      if ((GLOBAL_PTR(const $T))$values != (GLOBAL_PTR(const $T))$past_values)
+        for (int s = 0; s < SPAN; s++) $values[to + s] = row < $past_rows ? $past_values[from + s] : ($T)0;
+#else
+      for (int s = 0; s < SPAN; s++) $keys[to + s] = $values[to + s] = ($T)0;
+#endif
+    }
+  }
+}
+"""
+)

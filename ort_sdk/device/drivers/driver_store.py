@@ -45,12 +45,15 @@ class DriverStore:
         name = self._name(kind, key)
         try:
             with os.fdopen(open_trusted_file(self.folder, name), "rb") as file:
-                return unsealed(name, file.read())
+                content = unsealed(name, file.read())
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(name, "read", error)
+            self._warn(name, "read", error.strerror or error)
             return None
+        if content is None:
+            self._warn(name, "used", "it is damaged")
+        return content
 
     def write(self, content: bytes, kind: str, *key: str | bytes) -> bool:
         """Keep a content for a key; whether that worked."""
@@ -60,7 +63,7 @@ class DriverStore:
         try:
             replace_file(self.folder / name, lambda file: file.write(sealed(name, content)))
         except OSError as error:
-            self._warn(name, "written", error)
+            self._warn(name, "written", error.strerror or error)
             return False
         return True
 
@@ -69,12 +72,11 @@ class DriverStore:
         lengths = repr([len(part) for part in parts]).encode()
         return f"{kind}-{digest(self._driver, lengths, *parts).hex()[:40]}.bin"
 
-    def _warn(self, name: str, what: str, error: OSError) -> None:
+    def _warn(self, name: str, what: str, reason: object) -> None:
         """Log the first file that cannot be used; of a read-only folder, the others cannot be either."""
         level = logging.DEBUG if self._has_warned else logging.WARNING
         self._has_warned = True
-        reason = error.strerror or error
-        _logger.log(level, "'%s' in '%s' cannot be %s: %s; it is made anew in each process", name, self.folder, what, reason)
+        _logger.log(level, "'%s' in '%s' cannot be %s: %s; it is made anew", name, self.folder, what, reason)
 
 
 def opened_store(name: str, driver: Mapping[str, str]) -> DriverStore:

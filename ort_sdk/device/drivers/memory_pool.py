@@ -74,7 +74,7 @@ class _Part(Memory):
 
     __slots__ = ("offset", "whole")
 
-    def __init__(self, nbytes: int, handle: Any, whole: PooledMemory, offset: int) -> None:
+    def __init__(self, nbytes: int, handle: Any, whole: Memory, offset: int) -> None:
         super().__init__(nbytes, handle)
         self.whole, self.offset = whole, offset
 
@@ -132,12 +132,11 @@ class MemoryPool:
             return PooledMemory(nbytes, block, self._returned)
 
     def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
-        """A part of memory of the pool, which it keeps alive."""
+        """A part of memory, of the pool or of others, which it keeps alive."""
         # a driver makes parts of whole pieces only
         whole, offset = (memory.whole, memory.offset + offset_bytes) if isinstance(memory, _Part) else (memory, offset_bytes)
-        assert isinstance(whole, PooledMemory)  # noqa: S101 - no other memory comes from a launcher
-        block = whole.block
-        return _Part(nbytes, self._driver.part(block.root, block.offset + offset, nbytes), whole, offset)
+        root, start = (whole.block.root, whole.block.offset) if isinstance(whole, PooledMemory) else (whole.handle, 0)
+        return _Part(nbytes, self._driver.part(root, start + offset, nbytes), whole, offset)
 
     def trim(self) -> None:
         """Give free blocks back to the driver; slabs stay."""
@@ -147,32 +146,32 @@ class MemoryPool:
 
     def _new(self, size: int, nbytes: int) -> _Block:
         if size <= MOST_PART_BYTES:
-            root = self._held_memory(SLAB_BYTES, nbytes)
+            root = self._new_memory(SLAB_BYTES, nbytes)
             blocks = [_Block(root, at, size, self._driver.part(root, at, size)) for at in range(0, SLAB_BYTES, size)]
+            self._held += SLAB_BYTES
             block = blocks.pop()
             self._free.setdefault(size, []).extend(blocks)
             self._kept += len(blocks) * size
             return block
-        root = self._held_memory(size, nbytes)
+        root = self._new_memory(size, nbytes)
+        self._held += size
         return _Block(root, 0, size, root)
 
-    def _held_memory(self, size: int, nbytes: int) -> Any:
+    def _new_memory(self, size: int, nbytes: int) -> Any:
         """New memory of the driver's; after free blocks went back to it, if need be."""
         try:
-            handle = self._within_limit(size)
+            return self._within_limit(size)
         except MemoryError:
             self._driver.settle()
             self._take_back()
             self._trim()
             try:
-                handle = self._within_limit(size)
+                return self._within_limit(size)
             except MemoryError as error:
                 raise OutOfMemory(
                     f"allocating {nbytes} bytes on {self._driver.name}: {error}; {self._in_use} bytes are in use by arrays, "
                     f"{self._held} are held: close sessions, take smaller batches, or another device"
                 ) from error
-        self._held += size
-        return handle
 
     def _within_limit(self, size: int) -> Any:
         if self.limit_bytes and self._held + size > self.limit_bytes:

@@ -16,6 +16,10 @@ from .writer import ExpressionWriter, leaves_of, reads_vectors, stored
 __all__ = ["elementwise_launch", "is_wide", "stored_value"]
 
 
+FEWER_LANES = 8
+"""How many times fewer lanes a smaller group has."""
+
+
 def is_wide(arrays: Sequence[Strided]) -> bool:
     """Whether offsets into some array need 64 bits."""
     limit = (1 << 31) - (1 << 16)
@@ -94,10 +98,10 @@ class _Kernel:
         sizes, width, parameters = self._sizes, self._width, self._parameters
         blocks = -(-sizes[-1] // width)
         total = element_count(sizes[:-1]) * blocks
-        # one group of as many lanes as there is work, where there is little
+        # one group of about as many lanes as there is work, where there is little; each number of them is a kernel of its own
         lanes = self._device.lanes
-        while lanes > 1 and lanes >= 2 * total:
-            lanes //= 2
+        while lanes > 1 and lanes >= FEWER_LANES * total:
+            lanes = max(1, lanes // FEWER_LANES)
         lines = [f"  index_t e = (index_t)GROUP(0) * {lanes} + LANE(0);"]
         names = [parameters.index(size) if axis else "" for axis, size in enumerate(sizes)]
         total_name = parameters.index(total)

@@ -21,18 +21,18 @@ CHUNK = 64
 """Neighbouring elements that a lane copies where lanes are threads of a processor."""
 
 _GATHER = """
-/* y[o, c, i] = x[o, index[c], i]; negative indices count from the end; a lane takes CHUNK elements along i */
+/* y[o, c, i] = x[o, index[c], i]; negative indices count from the end; a lane takes some elements along i */
 KERNEL WORKGROUP(LANES, 1, 1) void gather(GLOBAL(const T) x, GLOBAL(const IT) index, GLOBAL(T) y,
-    index_t total, index_t size, index_t count, index_t inner, index_t chunks, GLOBAL_PTR(u32) status) {
+    index_t total, index_t size, index_t count, index_t inner, index_t chunk, index_t chunks, GLOBAL_PTR(u32) status) {
   index_t e = (index_t)GROUP(0) * LANES + LANE(0);
   if (e < total) {
-    index_t i = e % chunks * CHUNK, rest = e / chunks, c = rest % count, o = rest / count;
+    index_t i = e % chunks * chunk, rest = e / chunks, c = rest % count, o = rest / count;
     i64 at = index[c];
     if (at < 0) at += size;
     if (at < 0 || at >= size) { report(status, FAULT); at = 0; }
     GLOBAL_PTR(const T) from = x + (o * size + (index_t)at) * inner + i;
     GLOBAL_PTR(T) to = y + rest * inner + i;
-    int own = (int)(inner - i < CHUNK ? inner - i : CHUNK);
+    int own = (int)(inner - i < chunk ? inner - i : chunk);
     for (int k = 0; k < own; k++) to[k] = from[k];
   }
 }
@@ -90,8 +90,8 @@ def gathered(context: DeviceContext, node: Node, indices: Node, axis: int) -> No
     chunks = -(-inner // chunk)
     total = element_count(shape) // inner * chunks
     limit = max(element_count(shape), element_count(node.shape))
-    numbers, wide = index_numbers(total, size, element_count(indices.shape), inner, chunks, limit=limit)
-    defines = (*_types(source, places), ("CHUNK", chunk), *wide)
+    numbers, wide = index_numbers(total, size, element_count(indices.shape), inner, chunk, chunks, limit=limit)
+    defines = (*_types(source, places), *wide)
     _launch(context, "gather", _GATHER, (source.held, places.held, output.held, *numbers), total, defines)
     return output
 

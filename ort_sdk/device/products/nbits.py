@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
@@ -14,16 +15,19 @@ from ort_sdk.device.launches import KernelSource, Launch
 
 from .deferred import DeferredRows
 from .epilogue import Epilogue
+from .fastest import Forms, submit_fastest
 from .nbits_texts import DEQUANTIZE, DEQUANTIZE_PANELS, MULTIPLY, MULTIPLY_WORDS, PREPARE, PREPARE_WORDS, REST
 from .operands import Matrices, index_defines, parameters_for
-from .panels import PANEL, multiply_panels, packed_rows, stored_row
+from .panels import PANEL, PanelForm, multiply_panels, packed_rows, row_block, stored_row
 from .tiles import multiply_tiles
+from .tuning_key import size_bucket
 
 __all__ = ["BlockProduct", "Blocks"]
 
 FLOAT, UINT32 = TensorElementType.FLOAT, TensorElementType.UINT32
-MOST_VECTOR_ROWS = 8
-"""Rows up to which the weight is dequantized in registers; with more, once for all of them."""
+MOST_VECTOR_ROWS, MOST_COMPARED_ROWS = 8, 32
+"""Rows up to which the weight is dequantized in registers; with more, once for all of them. And those up to which tuning looks at
+both."""
 ROWS_AT_ONCE = 4
 WORDS_AT_ONCE = 16
 """32-bit words of codes in a vector."""
@@ -91,11 +95,13 @@ _SPREAD = {2: "s0000000011111111", 4: "s0000111122223333", 8: "s0011223344556677
 def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[str, str | int]:
     words = weight.size * weight.bits // 32
     blocks = WORDS_AT_ONCE // words if words < WORDS_AT_ONCE else 1
+    numbers = {"SCALE": weight.scales, "ZERO": weight.zeros}
+    scales_at = f"{_name(parameters, weight.scales)} + (i64)(row) * BLOCKS + (chunk) * {WORDS_AT_ONCE} / {words}"
     scale, zero = (
         f"splat_f32({name}(row, (chunk) * {WORDS_AT_ONCE} / {words}))"
         if blocks == 1
-        else f"((float{blocks})({', '.join(f'{name}(row, (chunk) * {blocks} + {b})' for b in range(blocks))})).{_SPREAD[blocks]}"
-        for name in ("SCALE", "ZERO")
+        else f"({_neighbours(parameters, name, array, blocks)}).{_SPREAD[blocks]}"
+        for name, array in numbers.items()
     )
     if weight.zeros is None:
         zero = f"splat_f32({1 << (weight.bits - 1)}.0f)"
@@ -104,9 +110,24 @@ def _vector_macros(weight: Blocks, parameters: Parameters, chunks: int) -> dict[
         "PER": 32 // weight.bits,
         "CHUNKS": parameters.index(chunks, folds=False),
         "SCALES(row, chunk)": scale,
+        "SCALES_AT(row, chunk)": scales_at,
         "MIDDLES(row, chunk)": f"(1.0f + {zero} * {1.0 / (1 << weight.bits)!r}f)",
         "ROW_OF(i)": "(XS + ((row + (i) < M ? row + (i) : M - 1) * CHUNKS + chunk) * (PER + 1) * VW)",
     }
+
+
+def _neighbours(parameters: Parameters, name: str, array: Strided | None, blocks: int) -> str:
+    """A vector of the numbers of some blocks of a chunk. Loaded one by one they would be gathered, which is slow."""
+    start = f"(row) * BLOCKS + (chunk) * {blocks}"
+    if array is not None and array.element_type is FLOAT:
+        return f"vload{blocks}(0, {_name(parameters, array)} + {start})"
+    if array is not None and array.element_type is TensorElementType.FLOAT16:
+        return f"vload_half{blocks}(0, (__global const half *)({_name(parameters, array)} + {start}))"
+    return f"(float{blocks})({', '.join(f'{name}(row, (chunk) * {blocks} + {block})' for block in range(blocks))})"
+
+
+def _name(parameters: Parameters, array: Strided) -> str:
+    return parameters.memory(array.held, array.element_type)
 
 
 class BlockProduct(DeferredRows):
@@ -125,18 +146,36 @@ class BlockProduct(DeferredRows):
         self._x, self._weight, self._rows = x, weight, math.prod(x.shape[:-1])
 
     def launch(self, value: Deferred, output: Strided, root: Node | None) -> None:
-        if self._rows <= MOST_VECTOR_ROWS:
-            self._multiply_codes(value, output, root)
-        else:
-            self._multiply_parts(value, output, root)
+        weight, zeros = self._weight, self._weight.zeros
+        sizes = (weight.bits, weight.size, size_bucket(self._rows), size_bucket(weight.k), size_bucket(weight.n))
+        key = ("MatMulNBits", *sizes, "" if zeros is None else zeros.element_type.name)
+        submit_fastest(self.context, key, self._forms(value, output, root), output, [each.held for each in weight.arrays])
+
+    def _forms(self, value: Deferred, output: Strided, root: Node | None) -> Forms:
+        parts = {"dequantized": partial(self._multiply_parts, value, output, root)}
+        if self._rows > MOST_COMPARED_ROWS:
+            return parts
+        multiply = partial(self._multiply_codes, value, output, root)
+        codes = {f"codes by {lanes} lanes": partial(multiply, lanes) for lanes in self._lanes()}
+        if self._rows > MOST_VECTOR_ROWS:
+            return {**parts, **codes}
+        return codes if self._rows == 1 else {**codes, **parts}
+
+    def _lanes(self) -> list[int]:
+        """Lanes that may go through a row of codes together, those that are preferred first."""
+        most = self.context.device.most_lanes
+        return [1] if self._is_vectors else [min(64, most), *(lanes for lanes in (32, 128, 256) if lanes <= most)]
 
     @property
     def _is_panels(self) -> bool:
         return self.context.computes_panels
 
-    def _multiply_codes(self, value: Deferred, output: Strided, root: Node | None) -> None:
-        context, weight = self.context, self._weight
-        is_vectors = self._is_panels and context.device.vector_width == WORDS_AT_ONCE
+    @property
+    def _is_vectors(self) -> bool:
+        return self._is_panels and self.context.device.vector_width == WORDS_AT_ONCE
+
+    def _multiply_codes(self, value: Deferred, output: Strided, root: Node | None, lanes: int) -> None:
+        context, weight, is_vectors = self.context, self._weight, self._is_vectors
         words = weight.count * weight.size * weight.bits // 32
         chunks = words // WORDS_AT_ONCE if is_vectors else 0
         memories: dict[str, Strided] = {}
@@ -155,16 +194,14 @@ class BlockProduct(DeferredRows):
         epilogue = Epilogue(value, root, output, weight.n, parameters)
         if is_vectors:
             macros |= _vector_macros(weight, parameters, chunks)
-            macros |= {"LANES": 1, "COLUMNS": 4 if rows == 1 else 2}
+            macros |= {"COLUMNS": 4 if rows == 1 else 2}
             store = [*epilogue.row("row + i"), *stored_row(epilogue, "values + i * VW", "column", "count")]
             text = MULTIPLY_WORDS.replace("/*REST*/", REST if "X" in memories else "")
-            lanes, column_groups = 1, -(-weight.n // WORDS_AT_ONCE)
+            column_groups = -(-weight.n // WORDS_AT_ONCE)
         else:
-            lanes = min(64, context.device.most_lanes)
-            macros["LANES"] = lanes
             store = [*epilogue.row("row + i"), *epilogue.element("column", "total")]
             text, column_groups = MULTIPLY, weight.n
-        macros["PARAMETERS"] = parameters.text
+        macros |= {"LANES": lanes, "PARAMETERS": parameters.text}
         text = text.replace("/*STORE*/", "\n".join(store))
         source = KernelSource("multiply", text, (*macros.items(), *index_defines(parameters)))
         groups = (column_groups * row_groups,)
@@ -210,7 +247,8 @@ class BlockProduct(DeferredRows):
         step = min(max(PANEL, limit // row_bytes // PANEL * PANEL), -(-weight.n // PANEL) * PANEL)
         part = context.new((step * weight.k,), FLOAT)
         x = self._x.view((1, 1, self._rows, weight.k), (0, 0, weight.k, 1), self._x.offset)
-        own_rows = packed_rows(context, x) if self._is_panels else None
+        form = PanelForm(row_block(self._rows), packs_rows=True)
+        own_rows = packed_rows(context, x, form.rows) if self._is_panels else None
         for first in range(0, weight.n, step):
             count = min(step, weight.n - first)
             self._dequantize(part, first, count)
@@ -219,7 +257,7 @@ class BlockProduct(DeferredRows):
             if own_rows is None:
                 multiply_tiles(context, value, matrices, output, root)
             else:
-                multiply_panels(context, value, matrices, output, root, own_rows)
+                multiply_panels(context, value, matrices, output, root, form, own_rows)
 
     def _dequantize(self, target: Strided, first: int, count: int) -> None:
         context, weight = self.context, self._weight

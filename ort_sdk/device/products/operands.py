@@ -10,6 +10,8 @@ from ort_sdk.device.expressions.elementwise import is_wide
 from ort_sdk.device.expressions.nodes import Strided
 from ort_sdk.device.expressions.parameters import Parameters
 
+from .tuning_key import TuningKey, size_bucket
+
 __all__ = ["Matrices", "column_position", "element_macros", "index_defines", "loading", "parameters_for"]
 
 
@@ -62,6 +64,14 @@ class Matrices:
     def batch(self) -> int:
         """Results."""
         return self.a.shape[0] * self.a.shape[1]
+
+    def tuning_key(self, kind: str) -> TuningKey:
+        """What decides which form is fastest."""
+        sizes = (size_bucket(size) for size in (self.m, self.k, self.n, self.batch))
+        types = (self.a.element_type.name, self.b.element_type.name, "whole" if self.exact_terms else "")
+        # whether lanes next to each other read elements that are
+        layout = (int(self.a.strides[3] == 1), int(self.b.strides[3] == 1))
+        return (kind, *types, *sizes, *layout)
 
 
 def loading(array: Strided) -> tuple[tuple[str, str | int], ...]:

@@ -11,6 +11,7 @@ import contextlib
 from ort_sdk.api import TensorElementType
 from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
 from ort_sdk.device.launches import KernelSource, Launch
 
@@ -20,11 +21,14 @@ from .operands import Matrices, index_defines, loading, parameters_for
 __all__ = [
     "PANEL",
     "BatchSteps",
+    "PanelForm",
     "group_order",
     "multiply_panels",
     "packed",
     "packed_rows",
+    "panel_forms",
     "row_block",
+    "row_blocks",
     "stored_row",
     "work_groups",
 ]
@@ -36,6 +40,8 @@ PACKED_ROWS_FROM = 192
 """Columns from which on it pays to pack the rows, too."""
 FEWEST_PACKED_ROWS = 5
 """Rows from which on it pays to pack columns that are not a constant's."""
+TERMS_AHEAD, MOST_STREAMED_ROWS = 64, 8
+"""How far ahead columns are asked for, and up to how many rows, for which they come from memory as fast as it gives them."""
 GROUP_OPERATIONS = 1 << 20
 """Multiplications and additions that a lane does at least, where there are enough."""
 
@@ -59,13 +65,15 @@ KERNEL WORKGROUP(1, 1, 1) void pack(PARAMETERS) {
 }
 """
 ROWS_AT_ONCE = 128
+_WIDENED = "JOIN(convert_float, VW)(JOIN(convert_int, VW)(VLOAD(p)))"
+"""A vector of integers that are stored in fewer bytes."""
 
 _PRODUCT = """
 KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
   index_t group = GROUP(0);
   index_t block = BLOCK_OF(group), panel = PANEL_OF(group), batch = group / (BLOCKS * PANELS);
   index_t first = panel * PANEL;
-  GLOBAL_PTR(const f32) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
+  GLOBAL_PTR(const TB) b = B + B_OFFSET + batch / INNER * B_OUTER + batch % INNER * B_INNER + B_START;
   index_t last = (block + 1) * GROUP_ROWS < M ? (block + 1) * GROUP_ROWS : M;
   for (index_t next = block * GROUP_ROWS; next < last; next += ROWS) {
     /* the last rows are computed together with some before them, which are there already */
@@ -88,7 +96,10 @@ KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
 """
 _STEP = """{
   f32v column[PANEL / VW];
-  UNROLL for (int j = 0; j < PANEL / VW; j++) column[j] = VLOAD(b + q * B_ROW + j * VW);
+  UNROLL for (int j = 0; j < PANEL / VW; j++) {
+    COMING(b + (i64)(q + TERMS_AHEAD) * B_ROW + j * VW);
+    column[j] = LOAD_B(b + q * B_ROW + j * VW);
+  }
   UNROLL for (int i = 0; i < ROWS; i++) {
     f32v element = splat_f32(a[i * A_STEP + q * A_NEXT]);
     UNROLL for (int j = 0; j < PANEL / VW; j++) sum[i][j] = fma(element, column[j], sum[i][j]);
@@ -119,6 +130,40 @@ class BatchSteps:
     inner: int
 
 
+@dataclass(frozen=True, slots=True)
+class PanelForm:
+    """How the rows of a product are computed."""
+
+    rows: int
+    """That a lane computes at a time."""
+    packs_rows: bool
+    group_operations: int = GROUP_OPERATIONS
+    """Multiplications and additions of a lane."""
+
+    @property
+    def name(self) -> str:
+        """For tuning."""
+        return f"panels of {self.rows} rows{', packed' if self.packs_rows else ''}, {self.group_operations} operations"
+
+
+def panel_forms(matrices: Matrices) -> list[PanelForm]:
+    """The form that is preferred for the class, and others that may be faster on a device."""
+    m = matrices.m
+    packs = matrices.n >= PACKED_ROWS_FROM and m > 8
+    forms = [PanelForm(rows, packs) for rows in row_blocks(m)]
+    forms.append(PanelForm(forms[0].rows, packs, GROUP_OPERATIONS // 8))
+    if m > 8:
+        forms.append(PanelForm(forms[0].rows, not packs))
+    # rows that are read where they are have none behind the last one
+    return [form for form in forms if form.packs_rows or form.rows <= m]
+
+
+def row_blocks(rows: int) -> list[int]:
+    """How many rows a lane may compute at a time: ``row_block`` first, then fewer, for processors with few registers."""
+    first = row_block(rows)
+    return [first, *(size for size in (8, 6, 4) if size < first)]
+
+
 def row_block(rows: int) -> int:
     """How many rows a lane computes at a time."""
     if rows <= 8:
@@ -126,7 +171,7 @@ def row_block(rows: int) -> int:
     return min((12, 8), key=lambda size: -(-rows // size) * size * (1.0 if size == 12 else 1.04))
 
 
-def work_groups(blocks: int, others: int, operations: int, units: int) -> int:
+def work_groups(blocks: int, others: int, operations: int, units: int, group_operations: int = GROUP_OPERATIONS) -> int:
     """Blocks of rows of one lane: enough to be worth a work-group, and few enough to leave work for all processors.
 
     Args:
@@ -134,8 +179,9 @@ def work_groups(blocks: int, others: int, operations: int, units: int) -> int:
         others: how many times as many there are.
         operations: multiplications and additions of a block.
         units: processors.
+        group_operations: multiplications and additions that are worth a work-group.
     """
-    wanted = max(1, GROUP_OPERATIONS // max(operations, 1))
+    wanted = max(1, group_operations // max(operations, 1))
     most = max(1, blocks * others // (units * 8))
     return max(1, min(wanted, most, blocks))
 
@@ -163,17 +209,15 @@ def packed(context: DeviceContext, matrix: Strided, width: int) -> tuple[Strided
     Returns:
         (batches, panels, rows, width) with zeros behind the last column, and where each batch's are.
     """
-    outer, inner, rows, columns = matrix.shape
-    if matrix.strides[0] == matrix.strides[1] == 0:
-        outer = inner = 1
+    *batch, rows, columns = matrix.shape
+    outer, inner = (size if step else 1 for size, step in zip(batch, matrix.strides, strict=False))
+    matrix = matrix.view((outer, inner, rows, columns), matrix.strides, matrix.offset)
     panels = -(-columns // width)
     size = panels * rows * width
     steps = BatchSteps(0, inner * size if outer > 1 else 0, size if inner > 1 else 0)
-    if outer * inner < matrix.shape[0] * matrix.shape[1]:
-        steps = BatchSteps(0, 0, 0)
     shape = (outer * inner, panels, rows, width)
     memory = matrix.held
-    key = ("panels", width, shape, matrix.shape, matrix.strides, matrix.offset, matrix.element_type)
+    key = ("panels", width, matrix.shape, matrix.strides, matrix.offset, matrix.element_type)
     kept = memory.derived.get(key)
     if kept is not None:
         return Strided(kept, shape, FLOAT), steps
@@ -209,10 +253,10 @@ def _pack_launch(matrix: Strided, target: Strided, inner: int) -> Launch:
     return Launch(KernelSource("pack", _PACK, defines), (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes))
 
 
-def packed_rows(context: DeviceContext, a: Strided) -> tuple[Strided, BatchSteps]:
-    """The rows of (outer, inner, m, k), packed as ``multiply_panels`` takes them."""
+def packed_rows(context: DeviceContext, a: Strided, rows: int) -> tuple[Strided, BatchSteps]:
+    """The rows of (outer, inner, m, k), packed as ``multiply_panels`` takes them for a form of so many rows."""
     transposed = a.view((*a.shape[:2], a.shape[3], a.shape[2]), (*a.strides[:2], a.strides[3], a.strides[2]), a.offset)
-    return packed(context, transposed, row_block(a.shape[2]))
+    return packed(context, transposed, rows)
 
 
 def multiply_panels(
@@ -221,6 +265,7 @@ def multiply_panels(
     matrices: Matrices,
     output: Strided,
     root: Node | None,
+    form: PanelForm,
     own_rows: tuple[Strided, BatchSteps] | None = None,
 ) -> None:
     """Queue a product of float32 rows, or of whole numbers as float32.
@@ -228,25 +273,26 @@ def multiply_panels(
     Args:
         context: of a device whose dialect has arithmetic on vectors.
         product: what is computed.
-        matrices: rows of float32; columns of any type with fewer bits, too.
+        matrices: rows of float32; columns of any type with fewer bits, too, and packed ones of float32 or of integers.
         output: dense; written row by row.
         root: expression to be written instead of the product; None for itself.
-        own_rows: what ``packed_rows`` gave for the rows; None to decide here whether they are packed.
+        form: one of ``panel_forms``.
+        own_rows: what ``packed_rows`` gave for the rows, if they are packed already.
     """
-    m, k, n = matrices.m, matrices.k, matrices.n
-    rows = row_block(m)
+    m, k, n, rows = matrices.m, matrices.k, matrices.n, form.rows
     a_steps = BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1])
     a, a_step, a_next, a_row, packs_rows = matrices.a, matrices.a.strides[2], matrices.a.strides[3], matrices.a.strides[2], False
-    if own_rows is None and n >= PACKED_ROWS_FROM and m > 8:
-        own_rows = packed_rows(context, a)
+    if own_rows is None and form.packs_rows:
+        own_rows = packed_rows(context, a, rows)
     if own_rows is not None:
         (a, a_steps), packs_rows = own_rows, True
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
-    names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, FLOAT)}
+    names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, b.element_type)}
+    names |= {"TB": STORAGE[b.element_type], "LOAD_B(p)": "VLOAD(p)" if b.element_type is FLOAT else _WIDENED}
     epilogue = Epilogue(product, root, output, matrices.columns, parameters)
     blocks, panels = -(-m // rows), -(-n // PANEL)
-    per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units)
+    per_group = work_groups(blocks, panels * matrices.batch, rows * PANEL * k, context.device.units, form.group_operations)
     numbers = {
         "BLOCKS": -(-blocks // per_group),
         "PANELS": panels,
@@ -265,6 +311,7 @@ def multiply_panels(
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
+    macros |= {"TERMS_AHEAD": TERMS_AHEAD, "COMING(p)": "PREFETCH(p)" if m <= MOST_STREAMED_ROWS else ""}
     macros |= group_order("PANELS", rows_first=m <= n)
     if packs_rows:
         macros |= {"A_STEP": 1, "A_NEXT": rows, "A_ROW": macros["K"], "A_ROW_START": "next"}

@@ -14,7 +14,7 @@ from ort_sdk.device.launches import KernelSource, Launch
 from .epilogue import Epilogue
 from .operands import Matrices, column_position, element_macros, index_defines, parameters_for
 
-__all__ = ["Tile", "multiply_tiles", "tile_for"]
+__all__ = ["Tile", "TileForm", "multiply_tiles", "tile_for", "tile_forms"]
 
 _TILES = """
 /* a lane computes TM x TN elements, LX and LY apart, so that neighbouring lanes read and write neighbouring elements */
@@ -100,15 +100,48 @@ FEWEST_PART_TERMS = 256
 """Terms of a sum that are worth a work-group of their own."""
 
 
+@dataclass(frozen=True, slots=True)
+class TileForm:
+    """A tile, and into how many parts the terms of each sum are divided."""
+
+    tile: Tile
+    parts: int
+
+    @property
+    def name(self) -> str:
+        """For tuning."""
+        return f"tiles {self.tile.rows}x{self.tile.columns}x{self.tile.terms}, {self.parts} parts"
+
+
+def _fitting(device: DeviceClass) -> list[Tile]:
+    """Tiles that work-groups of the device have lanes and local memory for, largest first."""
+    return [
+        tile
+        for tile in (_LARGE, _MIDDLE, _SMALL)
+        if tile.lanes[0] * tile.lanes[1] <= device.most_lanes
+        and 4 * tile.terms * (tile.rows + tile.columns + 2) <= device.local_bytes
+    ]
+
+
 def tile_for(device: DeviceClass, m: int, n: int, batch: int) -> Tile:
     """The largest tile that leaves work for all units and fits the device."""
-    for tile in (_LARGE, _MIDDLE, _SMALL):
-        fits = tile.lanes[0] * tile.lanes[1] <= device.most_lanes
-        local = 4 * tile.terms * (tile.rows + tile.columns + 2)
+    for tile in _fitting(device):
         tiles = -(-m // tile.rows) * -(-n // tile.columns) * batch
-        if fits and local <= device.local_bytes and (tile is _SMALL or tiles >= 2 * device.units):
+        if tile is _SMALL or tiles >= 2 * device.units:
             return tile if m > tile.rows // 2 or tile is _SMALL else _SMALL
     return _SMALL
+
+
+def tile_forms(device: DeviceClass, matrices: Matrices) -> list[TileForm]:
+    """The form that is preferred for the class, and others that may be faster on a device."""
+    preferred = tile_for(device, matrices.m, matrices.n, matrices.batch)
+    tiles = [preferred, *(tile for tile in _fitting(device) if tile is not preferred)]
+    forms = [TileForm(tile, _parts(device, _tiles_of(tile, matrices), matrices.k)) for tile in tiles]
+    return forms + [TileForm(form.tile, 1) for form in forms if form.parts > 1]
+
+
+def _tiles_of(tile: Tile, matrices: Matrices) -> int:
+    return -(-matrices.m // tile.rows) * -(-matrices.n // tile.columns) * matrices.batch
 
 
 def _parts(device: DeviceClass, tiles: int, k: int) -> int:
@@ -123,6 +156,7 @@ def multiply_tiles(
     matrices: Matrices,
     output: Strided,
     root: Node | None,
+    form: TileForm | None = None,
 ) -> None:
     """Queue a product of matrices of any type that float32 holds.
 
@@ -132,16 +166,14 @@ def multiply_tiles(
         matrices: with any strides.
         output: dense; written row by row.
         root: expression to be written instead of the product; None for itself.
+        form: one of ``tile_forms``; None for the first one.
     """
-    m, k, n, batch = matrices.m, matrices.k, matrices.n, matrices.batch
-    device = context.device
-    tile = tile_for(device, m, n, batch)
-    row_tiles, column_tiles = -(-m // tile.rows), -(-n // tile.columns)
-    parts = _parts(device, row_tiles * column_tiles * batch, k)
+    form = tile_forms(context.device, matrices)[0] if form is None else form
+    tile, parts = form.tile, form.parts
     if parts == 1:
         _launch(context, matrices, product, output, root, tile, parts)
         return
-    partial = _Partial((batch, parts, m, n), product.element_type)
+    partial = _Partial((matrices.batch, parts, matrices.m, matrices.n), product.element_type)
     sums = context.new(partial.shape, partial.element_type)
     _launch(context, replace(matrices, first_column=0, all_columns=0), partial, sums, None, tile, parts)
     _sum_parts(context, product, sums, output, root, matrices)

@@ -9,10 +9,12 @@ from ort_sdk.device.launches import KernelSource, Launch
 from .epilogue import Epilogue
 from .operands import Matrices, column_position, element_macros, index_defines, parameters_for
 
-__all__ = ["MOST_ROWS", "multiply_vectors"]
+__all__ = ["MOST_ROWS", "PREFERRED_ROWS", "multiply_vectors"]
 
-MOST_ROWS = 4
+PREFERRED_ROWS = 4
 """Rows up to which reading the columns is what takes time."""
+MOST_ROWS = 8
+"""Rows whose sums there are registers and local memory for."""
 
 _BY_TERMS = """
 /* a group computes a column; lanes next to each other read terms next to each other */

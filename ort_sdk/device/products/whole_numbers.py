@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_sdk.api import TensorElementType
 from ort_sdk.device.expressions.nodes import Apply, Constant, Node, resolved
 
-__all__ = ["FLOAT32_EXACT", "largest_magnitude"]
+__all__ = ["FLOAT32_EXACT", "largest_magnitude", "narrowest_type"]
 
 FLOAT32_EXACT = 1 << 24
 """Whole numbers up to this magnitude are exact in float32."""
@@ -23,6 +23,15 @@ def largest_magnitude(node: Node) -> int | None:
     """A bound of the magnitudes of an expression's whole numbers; None where it may have others, or none is known."""
     found = _range(resolved(node))
     return None if found is None else max(-found[0], found[1])
+
+
+def narrowest_type(node: Node) -> TensorElementType | None:
+    """The integer type of the fewest bytes that has all of an expression's whole numbers; None where it may have others."""
+    found = _range(resolved(node))
+    if found is None:
+        return None
+    types = (TensorElementType.INT8, TensorElementType.UINT8, TensorElementType.INT16)
+    return next((each for each in types if _RANGES[each][0] <= found[0] and found[1] <= _RANGES[each][1]), None)
 
 
 def _range(node: Node) -> tuple[int, int] | None:

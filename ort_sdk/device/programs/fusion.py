@@ -76,6 +76,7 @@ class FusedTrace:
 
     binds_moving_slots = True
     deterministic = True
+    computes_step_by_step = True
 
     def __init__(
         self, steps: Sequence[FusibleStep], inputs: Sequence[int], outputs: Sequence[int], context: DeviceContext

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ort_sdk.api.buffer_layout import BufferLifetime, lay_out
 from ort_sdk.device.context import DeviceContext, Recording
 from ort_sdk.device.launcher import MovingMemory
 from ort_sdk.device.launches import Memory
 
-__all__ = ["lay_out", "lay_out_workspace"]
+__all__ = ["lay_out_workspace"]
 
 
 def lay_out_workspace(
@@ -33,25 +34,6 @@ def lay_out_workspace(
     return {memory: context.launcher.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)}
 
 
-def _lifetime(memory: Memory, lifetimes: Mapping[int, Sequence[int]]) -> tuple[int, int, int]:
+def _lifetime(memory: Memory, lifetimes: Mapping[int, Sequence[int]]) -> BufferLifetime:
     first, last = lifetimes[id(memory)]
-    return memory.nbytes, first, last
-
-
-def lay_out(buffers: Sequence[tuple[int, int, int]], alignment: int) -> tuple[list[int], int]:
-    """Offsets of (bytes, first launch, last launch), largest first, each at the lowest one free for its whole life."""
-    offsets = [0] * len(buffers)
-    placed: list[tuple[int, int, int, int]] = []
-    total = 0
-    for index in sorted(range(len(buffers)), key=lambda position: -buffers[position][0]):
-        nbytes, first, last = buffers[index]
-        rounded = -(-nbytes // alignment) * alignment
-        offset = 0
-        for start, end, other_first, other_last in sorted(placed):
-            if other_first <= last and first <= other_last:
-                if offset + rounded <= start:
-                    break
-                offset = max(offset, end)
-        placed.append((offset, offset + rounded, first, last))
-        offsets[index], total = offset, max(total, offset + rounded)
-    return offsets, total
+    return BufferLifetime(memory.nbytes, first, last)

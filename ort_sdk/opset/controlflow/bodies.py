@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, InvalidArgument, KernelInfo, Subgraph, tensor_type_element
+from ort_sdk.api import Array, InvalidArgument, KernelInfo, Stacking, Subgraph, tensor_type_element
 
-__all__ = ["empty_scan_output", "fresh", "is_true", "owned", "scan_axis", "stacked"]
+__all__ = ["fresh", "gathered_output", "is_true", "owned", "scan_axis", "stacking_of"]
 
 
 def is_true(info: KernelInfo, xp: Any, condition: Array) -> bool:
@@ -41,12 +41,23 @@ def owned(xp: Any, body: Subgraph, outputs: Sequence[Any], first: int = 0) -> li
     return [value if is_owned else fresh(xp, value) for value, is_owned in zip(outputs, flags, strict=True)]
 
 
-def stacked(info: KernelInfo, xp: Any, values: Sequence[Array], axis: int, name: str) -> Array:
-    """The values of a scan output joined along a new axis, which may be negative.
+def stacking_of(body: Subgraph, output: int) -> Stacking | None:
+    """How an output of a body is stacked on the device where it is left; None of one that is given out on the host."""
+    stackings: Mapping[int, Stacking] = getattr(body, "stackings", {})
+    return stackings.get(output)
+
+
+def gathered_output(info: KernelInfo, xp: Any, body: Subgraph, output: int, values: Sequence[Array], axis: int) -> Array:
+    """A scan output: what an output of the body was in each iteration, joined along a new axis, which may be negative.
 
     Raises:
-        InvalidArgument: their shapes differ, or there is no such axis.
+        InvalidArgument: their shapes differ, there is no such axis, or there are none and the body does not declare a type.
     """
+    stacking = stacking_of(body, output)
+    if not values:
+        empty = empty_scan_output(info, xp, body, output, axis)
+        return empty if stacking is None else stacking.placed(empty)
+    name = body.output_names[output]
     shape = tuple(values[0].shape)
     for iteration, value in enumerate(values):
         if tuple(value.shape) != shape:
@@ -54,7 +65,11 @@ def stacked(info: KernelInfo, xp: Any, values: Sequence[Array], axis: int, name:
                 f"{info.describe()}: scan output '{name}' has shape {tuple(value.shape)} in iteration {iteration} and {shape} in "
                 "the first; it must be the same in all"
             )
-    return xp.stack(values, axis=scan_axis(info, axis, len(shape) + 1, name))
+    place = scan_axis(info, axis, len(shape) + 1, name)
+    if stacking is None:
+        return xp.stack(values, axis=place)
+    unsqueeze = stacking.unsqueezing(place).compute
+    return stacking.joining(len(values), place).compute(*[unsqueeze(value) for value in values])
 
 
 def empty_scan_output(info: KernelInfo, xp: Any, body: Subgraph, output: int, axis: int) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_sdk.api import Array, KernelInfo, TensorElementType, element_type_of, tensor_type
+from ort_sdk.api import Array, KernelInfo, Stacking, TensorElementType, element_type_of, tensor_type
 from ort_sdk.api.step_expansion import ExpandedKernel, ExpandingProgram
 
 __all__ = ["chosen", "concatenated", "piece", "stacked_values"]
@@ -19,8 +19,14 @@ def concatenated(program: ExpandingProgram, info: KernelInfo, xp: Any, values: S
     return _step(program, info, xp, "Concat", values, lambda *tensors: xp.concat(tensors, axis=axis), axis=axis)
 
 
-def stacked_values(program: ExpandingProgram, info: KernelInfo, xp: Any, values: Sequence[int], axis: int) -> int:
-    """Tensors of one shape joined along a new axis counted from the front."""
+def stacked_values(
+    program: ExpandingProgram, info: KernelInfo, xp: Any, values: Sequence[int], axis: int, stacking: Stacking | None = None
+) -> int:
+    """Tensors of one shape joined along a new axis counted from the front, on the device where they are."""
+    if stacking is not None:
+        unsqueeze, provider = stacking.unsqueezing(axis), stacking.provider
+        parts = [program.launch("Unsqueeze", unsqueeze, [value], {"axes": [axis]}, provider=provider) for value in values]
+        return program.launch("Concat", stacking.joining(len(values), axis), parts, {"axis": axis}, provider=provider)
     longer = (*[slice(None)] * axis, None, ...)
     # A view, which takes no call in a program.
     kernel = ExpandedKernel(lambda tensor: tensor[longer])

@@ -11,7 +11,7 @@ from ort_sdk.api import Array, HostArray, InvalidArgument, InvalidGraph, KernelI
 from ort_sdk.api.step_expansion import AbstractResult, AbstractValue, ExpandedKernel, ExpandingProgram
 from ort_sdk.opset.definition import operator
 
-from .bodies import empty_scan_output, fresh, is_true, owned, stacked
+from .bodies import fresh, gathered_output, is_true, owned, stacking_of
 from .expanding import stacked_values
 
 ENDLESS = 1 << 31
@@ -130,11 +130,13 @@ class Loop(OpKernel):
         return [*state, *(self._expanded_scan(program, index, values) for index, values in enumerate(scans))]
 
     def _expanded_scan(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
+        stacking = stacking_of(self._body, 1 + self._carried + index)
         if not all(program.abstract_value(value).shape_known for value in values):
-            return program.launch("Concat", ExpandedKernel(lambda *arrays: self._gathered(index, list(arrays))), values)
+            kernel = ExpandedKernel(lambda *arrays: self._gathered(index, list(arrays)))
+            return program.launch("Concat", kernel, values, provider=None if stacking is None else stacking.provider)
         arrays = [program.value(value) for value in values]
         if len({array.shape for array in arrays}) == 1:
-            return stacked_values(program, self._info, self._xp, values, 0)
+            return stacked_values(program, self._info, self._xp, values, 0, stacking)
         return program.constant(self._gathered(index, arrays))  # None, or an error: shapes differ
 
     def _number(self, iteration: int) -> Array:
@@ -142,10 +144,7 @@ class Loop(OpKernel):
         return self._xp.from_host(np.array([iteration] if self._number_shape else iteration, dtype=np.int64))
 
     def _gathered(self, index: int, values: list[Array]) -> Array:
-        output = 1 + self._carried + index
-        if not values:
-            return empty_scan_output(self._info, self._xp, self._body, output, axis=0)
-        return stacked(self._info, self._xp, values, 0, self._body.output_names[output])
+        return gathered_output(self._info, self._xp, self._body, 1 + self._carried + index, values, 0)
 
     def _single(self, value: HostArray, what: str) -> int:
         if value.size != 1:

@@ -9,7 +9,7 @@ from ort_sdk.api import Array, InvalidArgument, InvalidGraph, KernelInfo, OpKern
 from ort_sdk.api.step_expansion import AbstractResult, AbstractValue, ExpandingProgram
 from ort_sdk.opset.definition import operator
 
-from .bodies import empty_scan_output, fresh, owned, scan_axis, stacked
+from .bodies import fresh, gathered_output, owned, scan_axis, stacking_of
 from .expanding import piece, stacked_values
 
 
@@ -60,13 +60,10 @@ class ScanBody:
 
     def output(self, index: int, values: Sequence[Array], axis: int) -> Array:
         """A scan output: its values in order, stacked along an axis."""
-        position = self.states + index
-        if not values:
-            return empty_scan_output(self.info, self.xp, self.body, position, axis)
-        return stacked(self.info, self.xp, values, axis, self.body.output_names[position])
+        return gathered_output(self.info, self.xp, self.body, self.states + index, values, axis)
 
 
-@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True)
+@operator("Scan", since=9, shape_inputs=None, deterministic=False, any_type=True, host_only=True, hands_on_values=True)
 class Scan(ScanBody, OpKernel):
     """Runs the body on one slice of each scan input after the other, passing state on.
 
@@ -150,9 +147,10 @@ class Scan(ScanBody, OpKernel):
 
     def _expanded_output(self, program: ExpandingProgram, index: int, values: list[int]) -> int:
         """A scan output as steps; an error for shapes that differ."""
-        name, rank = self.body.output_names[self.states + index], program.value(values[0]).ndim
-        axis = scan_axis(self.info, self._output_axes[index], rank + 1, name)
-        return stacked_values(program, self.info, self.xp, values[::-1] if self._output_reversed[index] else values, axis)
+        output, rank = self.states + index, len(program.value(values[0]).shape)
+        axis = scan_axis(self.info, self._output_axes[index], rank + 1, self.body.output_names[output])
+        ordered = values[::-1] if self._output_reversed[index] else values
+        return stacked_values(program, self.info, self.xp, ordered, axis, stacking_of(self.body, output))
 
 
 def slices(x: Array, axis: int, backward: int) -> list[Array]:

@@ -14,7 +14,7 @@ from ort_sdk.opset.definition import operator
 from .recurrent_activations import Activation, activations
 from .recurrent_shapes import layer_shapes
 
-__all__ = ["gru", "lstm", "rnn"]
+__all__ = ["DIRECTIONS", "gru", "lstm", "rnn"]
 
 State = tuple[Array, ...]
 """Hidden state (batch, hidden), and for LSTM the cell state beside it."""

@@ -81,8 +81,9 @@ def _integer_convolution(
     def convolve_integers(x: Array, x_zero_point: Array | None, w: Array, w_zero_point: Array | None) -> Array:
         check_channels(info, x.shape, w.shape, groups)
         element_type = bound.element_type(math.prod(w.shape[1:]))
-        offset = None if x_zero_point is None else xp.reshape(x_zero_point, ())
-        channel_offset = None if w_zero_point is None else per_channel(xp, w_zero_point, w.ndim, 0)
+        offset = None if x_zero_point is None or bound.first_is_centred else xp.reshape(x_zero_point, ())
+        is_centred = w_zero_point is None or bound.second_is_centred
+        channel_offset = None if is_centred else per_channel(xp, w_zero_point, w.ndim, 0)
         windows = attributes.windows(tuple(x.shape[2:]), tuple(w.shape[2:]))
         step = bound.exact_terms() // max(math.prod(w.shape[2:]), 1)
         if element_type is FLOAT or groups > 1 or step < SMALLEST_STEP:

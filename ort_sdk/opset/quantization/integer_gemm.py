@@ -44,6 +44,10 @@ class IntegerGemm:
         self._largest_first = first if isinstance(first, int) else _largest(info, *first)
         self._largest_second = _largest(info, *second)
         self._info, self._second, self._contracted = info, second, contracted
+        self.first_is_centred = not isinstance(first, int) and _has_no_offset(info, first[1])
+        """Whether the first factor's zero point is a constant 0, or absent."""
+        self.second_is_centred = _has_no_offset(info, second[1])
+        """The same of the second."""
 
     @cached_property
     def _constant_sum(self) -> float | None:
@@ -71,6 +75,13 @@ def wrap_to_int32(xp: Any, sums: Array) -> Array:
     if sums.dtype == xp.float32:
         return xp.astype(sums, TensorElementType.INT32)
     return xp.astype(xp.astype(sums, TensorElementType.INT64), TensorElementType.INT32)
+
+
+def _has_no_offset(info: KernelInfo, zero_point_index: int) -> bool:
+    if not info.has_input(zero_point_index):
+        return True
+    zero_point = info.constant_input(zero_point_index)
+    return zero_point is not None and not zero_point.any()
 
 
 def _largest(info: KernelInfo, index: int, zero_point_index: int) -> int:

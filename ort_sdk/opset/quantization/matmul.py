@@ -82,8 +82,8 @@ def integer_matmul(
 
     def multiply(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None) -> Array:
         element_type = bound.element_type(a.shape[-1])
-        left = centre(xp, a, per_row(xp, a_zero_point), element_type)
-        right = centre(xp, b, per_column(xp, b_zero_point), element_type)
+        left = centre(xp, a, None if bound.first_is_centred else per_row(xp, a_zero_point), element_type)
+        right = centre(xp, b, None if bound.second_is_centred else per_column(xp, b_zero_point), element_type)
         return xp.asarray(matmul(left, right))
 
     return multiply

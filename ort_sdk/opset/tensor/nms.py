@@ -7,9 +7,57 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Compute, HostArray, InvalidArgument, KernelInfo
+from ort_sdk.api.data_classes import dataclass
 from ort_sdk.opset.definition import operator
 
-__all__ = ["non_max_suppression"]
+__all__ = ["SuppressionLimits", "non_max_suppression", "suppression_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionLimits:
+    """What bounds the boxes that are kept."""
+
+    most: int
+    """Boxes of each class and batch."""
+    iou_threshold: float
+    """Intersection over union with a better box above which one is dropped."""
+    score_threshold: float | None
+    """That scores must be above."""
+
+
+def suppression_limits(
+    info: KernelInfo,
+    boxes: tuple[int, ...],
+    scores: tuple[int, ...],
+    max_output_boxes_per_class: HostArray | None = None,
+    iou_threshold: HostArray | None = None,
+    score_threshold: HostArray | None = None,
+) -> SuppressionLimits:
+    """The operator's limits; absent and empty ones are 0, and any score.
+
+    Args:
+        info: the node.
+        boxes: their shape.
+        scores: likewise.
+        max_output_boxes_per_class: input.
+        iou_threshold: input.
+        score_threshold: input.
+
+    Raises:
+        InvalidArgument: the shapes do not fit each other, or the threshold is no share.
+    """
+    if len(boxes) != 3 or len(scores) != 3 or boxes != (scores[0], scores[2], 4):
+        raise InvalidArgument(
+            f"{info.describe()}: boxes {boxes} must be (batches, boxes, 4) and scores {scores} (batches, classes, boxes)"
+        )
+    overlap, bound = float(_number(iou_threshold) or 0), _number(score_threshold)
+    if not 0 <= overlap <= 1:
+        raise InvalidArgument(f"{info.describe()}: iou_threshold is {overlap}; it must be within [0, 1]")
+    return SuppressionLimits(int(_number(max_output_boxes_per_class) or 0), overlap, None if bound is None else float(bound))
+
+
+def _number(value: HostArray | None) -> Any:
+    return None if value is None or value.size == 0 else value.reshape(-1)[0]
 
 
 def _corners(boxes: HostArray, *, centered: bool) -> HostArray:
@@ -36,31 +84,25 @@ _CHUNK = 128
 """Candidates compared at a time: most nodes stop long before they have looked at all boxes."""
 
 
-def _selected(
-    corners: HostArray, scores: HostArray, limit: int, iou_threshold: float, score_threshold: float | None
-) -> list[int]:
+def _selected(corners: HostArray, scores: HostArray, limits: SuppressionLimits) -> list[int]:
     """Indices of the boxes kept, best first; of equal scores the earlier box."""
     order = np.argsort(-scores, kind="stable")
-    if score_threshold is not None:
-        order = order[scores[order] > score_threshold]
+    if limits.score_threshold is not None:
+        order = order[scores[order] > limits.score_threshold]
     kept: list[int] = []
     for begin in range(0, order.size, _CHUNK):
         chunk = order[begin : begin + _CHUNK]
         if kept:
-            chunk = chunk[~np.any(_overlaps(corners[kept], corners[chunk]) > iou_threshold, axis=0)]
-        clashes = _overlaps(corners[chunk], corners[chunk]) > iou_threshold
+            chunk = chunk[~np.any(_overlaps(corners[kept], corners[chunk]) > limits.iou_threshold, axis=0)]
+        clashes = _overlaps(corners[chunk], corners[chunk]) > limits.iou_threshold
         alive = np.ones(chunk.size, dtype=bool)
         for position in range(chunk.size):
             if alive[position]:
                 kept.append(int(chunk[position]))
                 alive &= ~clashes[position]
-            if len(kept) >= limit:
-                return kept[:limit]
+            if len(kept) >= limits.most:
+                return kept[: limits.most]
     return kept
-
-
-def _number(value: HostArray | None) -> Any:
-    return None if value is None or value.size == 0 else value.reshape(-1)[0]
 
 
 @operator("NonMaxSuppression", shape_inputs=None, host_inputs=(-1,), host_outputs=(0,))
@@ -68,28 +110,14 @@ def non_max_suppression(info: KernelInfo, _xp: Any) -> Compute:
     """int64 (count, 3) rows (batch, class, box) of the boxes kept, class by class, best first; computed on the host."""
     centered = bool(info.attribute("center_point_box", 0))
 
-    def compute(
-        boxes: HostArray,
-        scores: HostArray,
-        max_output_boxes_per_class: HostArray | None = None,
-        iou_threshold: HostArray | None = None,
-        score_threshold: HostArray | None = None,
-    ) -> HostArray:
-        if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
-            raise InvalidArgument(
-                f"{info.describe()}: boxes {boxes.shape} must be (batches, boxes, 4) and scores {scores.shape} "
-                "(batches, classes, boxes)"
-            )
-        limit = int(_number(max_output_boxes_per_class) or 0)
-        overlap = float(_number(iou_threshold) or 0)
-        if not 0 <= overlap <= 1:
-            raise InvalidArgument(f"{info.describe()}: iou_threshold is {overlap}; it must be within [0, 1]")
+    def compute(boxes: HostArray, scores: HostArray, *thresholds: HostArray | None) -> HostArray:
+        limits = suppression_limits(info, boxes.shape, scores.shape, *thresholds)
         corners = _corners(boxes, centered=centered)
         rows = [
             (batch, category, box)
             for batch in range(scores.shape[0])
             for category in range(scores.shape[1])
-            for box in _selected(corners[batch], scores[batch, category], limit, overlap, _number(score_threshold))
+            for box in _selected(corners[batch], scores[batch, category], limits)
         ]
         return np.array(rows, dtype=np.int64).reshape(-1, 3)
 

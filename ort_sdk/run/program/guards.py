@@ -1,4 +1,4 @@
-"""Guards and side exits: a program is valid after a guard only if values have the shapes that they had when it was traced.
+"""Guards and side exits: a program is valid after a guard only if a check holds, of values' shapes or of a number.
 
 A shape that only a run knows, as that of NonZero, is mostly the same in the next run. So a program is specialised for that
 shape, and checks it once the step has run. Where the check fails, the program takes a side exit: the rest of the plan, its
@@ -18,12 +18,21 @@ from ort_sdk.plan import Step
 
 from .slots import ValueSlot
 
-__all__ = ["Exited", "Guard", "SideExit", "guard_step"]
+__all__ = ["BoundedNumber", "Exited", "Guard", "SideExit", "guard_step"]
+
+
+class BoundedNumber(NamedTuple):
+    """A value of one element on the host, and what it may be; see ``OpKernel.bounded_input``."""
+
+    value: int
+    """Of the program."""
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A check of shapes, and what is live there."""
+    """A check of shapes or of a number, and what is live there."""
 
     count: int
     """Steps of the plan that have run."""
@@ -35,6 +44,8 @@ class Guard:
     """Those that are the same whenever the program gets here."""
     always_exits: bool
     """Whether the program exits here in any case."""
+    bounded: BoundedNumber | None = None
+    """Number that is checked."""
 
     def has_same_continuation(self, other: Guard) -> bool:
         """Whether the continuations of both are the same, of one plan."""

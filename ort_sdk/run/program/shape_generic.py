@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ort_sdk.api import Array
 from ort_sdk.plan import ExecutionPlan, Step
 from ort_sdk.run.executor import RunControl, execute
 from ort_sdk.run.types import SECONDS_BEFORE_COMPILING, BindingProvider
 
-from .specialisation import is_declared
+from .specialisation import ProgramStep, Specialisation, is_declared
+
+if TYPE_CHECKING:
+    from .lowering.fusion import Fused
 
 __all__ = ["ShapeGenericRunner"]
 
@@ -33,6 +37,8 @@ class ShapeGenericRunner:
     def __init__(self, plan: ExecutionPlan, providers: Mapping[str, BindingProvider]) -> None:
         self._original, self._providers = plan, providers
         self._plan = plan
+        self.step_count = len(plan.steps)
+        """Calls of a run; a fused kernel that computes step by step is as many as it has steps."""
         self._runs = 0
         self._seconds = 0.0
         """Time that runs took since providers were asked."""
@@ -40,11 +46,6 @@ class ShapeGenericRunner:
         """Whether providers would not fuse more if they might compile."""
         self._patience = 1
         """Doubles each time that providers were asked in vain to compile."""
-
-    @property
-    def step_count(self) -> int:
-        """Steps of a run."""
-        return len(self._plan.steps)
 
     def run(self, feeds: Sequence[Array], control: RunControl) -> list[Array]:
         """Run once. Arguments and result as for ``execute``."""
@@ -63,16 +64,17 @@ class ShapeGenericRunner:
         from .tracing.tracer import trace_without_guards
 
         results, recorded = trace_without_guards(self._original, feeds, control, providers=self._providers, may_expand=False)
-        self._plan, is_complete = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
-        self._is_final, self._seconds = is_complete, 0.0
+        self._plan, fused = _fused(self._original, recorded.values, self._providers, may_compile=may_compile)
+        self.step_count = sum(map(_calls, fused.specialisation.steps)) if fused.groups else len(self._plan.steps)
+        self._is_final, self._seconds = fused.is_complete, 0.0
         self._patience *= 2 if may_compile else 1
         return results
 
 
 def _fused(
     plan: ExecutionPlan, values: list[Array], providers: Mapping[str, BindingProvider], *, may_compile: bool
-) -> tuple[ExecutionPlan, bool]:
-    """The plan with fused steps, and whether no provider would fuse more if it might compile.
+) -> tuple[ExecutionPlan, Fused]:
+    """The plan with fused steps, and what was fused.
 
     Args:
         plan: what providers see all of that something depends on: nothing is folded.
@@ -81,7 +83,6 @@ def _fused(
         may_compile: see ``FusibleProgram.may_compile``.
     """
     from .lowering.fusion import fuse_steps
-    from .specialisation import ProgramStep, Specialisation
 
     steps = [
         ProgramStep(step, step.inputs, step.outputs, returns_tuple=False, may_return_scalar=False, outputs_known=True)
@@ -93,8 +94,13 @@ def _fused(
     whole = Specialisation(plan, steps, constants, values, fetches, kept_bytes=0)
     fused = fuse_steps(whole, providers, may_compile=may_compile, shapes_vary=True)
     if not fused.groups:
-        return plan, fused.is_complete
-    return replace(plan, steps=_with_frees(plan, [launched.step for launched in fused.specialisation.steps])), fused.is_complete
+        return plan, fused
+    return replace(plan, steps=_with_frees(plan, [launched.step for launched in fused.specialisation.steps])), fused
+
+
+def _calls(launched: ProgramStep) -> int:
+    """How many calls a step counts as."""
+    return len(launched.members) or 1 if getattr(launched.step.kernel, "computes_step_by_step", False) else 1
 
 
 def _needed(plan: ExecutionPlan) -> list[Step]:

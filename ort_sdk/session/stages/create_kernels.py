@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ort_sdk.api import InvalidArgument, Subgraph, Tensor
+from ort_sdk.api import CPU_DEVICE, InvalidArgument, KernelDef, Stacking, Subgraph, Tensor
 from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
 from ort_sdk.graph import Graph, Model, Node
 from ort_sdk.kernels import create_kernel, kernel_info
 from ort_sdk.memory import DataTransferManager, DeviceCopy, InitializerPlacement, PackingNode, Prepacker, weight_identity
-from ort_sdk.partition import COPY_DOMAIN, FIRST_CARRIED, Assignment, ValueDevices, carried_devices
+from ort_sdk.partition import COPY_DOMAIN, Assignment, ValueDevices, carried_devices, carried_values
 from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
 from ort_sdk.session.providers.opened import SessionProvider, binding_providers
+
+from .stackings import Stackers
 
 __all__ = ["SessionPlanner"]
 
@@ -46,8 +48,9 @@ class SessionPlanner:
         placement: InitializerPlacement,
         prepacker: Prepacker | None,
         config: Mapping[str, str],
+        stackers: Stackers,
     ) -> None:
-        self._model = model
+        self._model, self._stackers = model, stackers
         self._assignment = assignment
         self._providers = {provider.name: provider for provider in providers}
         self._transfers = transfers
@@ -85,30 +88,48 @@ class SessionPlanner:
             node,
             graph,
             self._model.opset_imports.get(node.domain, 0),
-            subgraphs=self._bodies(node, devices) if node.attributes else {},
+            subgraphs=self._bodies(node, devices, create_info.kernel_def) if node.attributes else {},
             execution_provider=provider.execution_provider,
             session_config=self._config,
         )
         kernel = create_kernel(create_info, info)
         kernel_def = create_info.kernel_def
         packed_inputs, packers = self._prepack(provider, kernel, node, info.constants)
-        carried = carried_devices(node, devices) if node.subgraphs and kernel_def.hands_on_values else {}
-        passed = tuple((index, index - FIRST_CARRIED) for index in carried)
+        values = carried_values(node) if node.subgraphs and kernel_def.hands_on_values else None
+        carried = {} if values is None else carried_devices(node, devices)
+        first = 0 if values is None else values.first_input
         return NodeKernel(
             kernel,
             provider.device,
             packed_inputs=packed_inputs,
             packers=packers,
             host_inputs=kernel_def.input_on_host,
-            input_devices=carried,
-            aliases=(*kernel_def.alias, *kernel_def.may_inplace, *passed),
+            input_devices={first + index: device for index, device in carried.items()},
+            aliases=(*kernel_def.alias, *kernel_def.may_inplace, *((first + index, index) for index in carried)),
         )
 
-    def _bodies(self, node: Node, devices: ValueDevices) -> dict[str, Subgraph]:
-        return {
-            name: body_runner(self.plan(body, devices.bodies[id(body)], node.implicit_inputs), self._binding, self.program_memory)
-            for name, body in node.subgraphs.items()
-        }
+    def _bodies(self, node: Node, devices: ValueDevices, kernel_def: KernelDef) -> dict[str, Subgraph]:
+        stackings = self._stackings(node, devices) if kernel_def.hands_on_values else {}
+        found: dict[str, Subgraph] = {}
+        for name, body in node.subgraphs.items():
+            plan = self.plan(body, devices.bodies[id(body)], node.implicit_inputs)
+            found[name] = body_runner(plan, self._binding, self.program_memory, stackings)
+        return found
+
+    def _stackings(self, node: Node, devices: ValueDevices) -> dict[int, Stacking]:
+        """Output of a node's body that is gathered over iterations on a device → how it is stacked there."""
+        values = carried_values(node)
+        if values is None:
+            return {}
+        body, found = node.subgraphs["body"], dict[int, Stacking]()
+        for index, name in list(enumerate(node.outputs))[values.count :]:
+            device = devices.devices.get(name, CPU_DEVICE)
+            if name and device != CPU_DEVICE:
+                output = values.first_output + index
+                type_string = body.node_arg(body.outputs[output].name).type
+                stacking = self._stackers.stacking(device, type_string, self._transfers)
+                found.update({output: stacking} if stacking is not None else {})
+        return found
 
     def _prepack(
         self, provider: SessionProvider, kernel: Any, node: Node, constants: Mapping[int, Tensor]

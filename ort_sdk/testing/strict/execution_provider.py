@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import Event, ExecutionProvider, TensorElementType
-from ort_sdk.testing.device_counts import CountedJoin
+from ort_sdk.testing.device_counts import counted_join
 
 from .allocator import RunBlocks
 from .memory import StrictArray, StrictDevice
@@ -71,7 +71,7 @@ class StrictExecutionProvider(ExecutionProvider):
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         """One call of all, which waits for what it copied to the host at its end, once."""
-        return [(len(calls), CountedJoin(calls, self.strict_device.counts, self.strict_device.joined))]
+        return counted_join(calls, self.strict_device.counts, self.strict_device.joined)
 
 
 class SeparateStrictExecutionProvider(StrictExecutionProvider):

@@ -87,6 +87,58 @@ def test_lengths_sinks_and_caps(xp_of_units):
     np.testing.assert_allclose(got, reference(q, k, v, [bias], 0.7, sink, 3.0), rtol=1e-5, atol=1e-5)
 
 
+def _causal(xp, queries, keys, past, window=-1):
+    """A causal bias, of a sliding window where there is one, as operators write it: an array of the device, and in NumPy."""
+    positions = xp.reshape(xp.arange(queries, dtype=xp.int64), (-1, 1)) + past
+    columns = xp.arange(keys, dtype=xp.int64)
+    allowed = columns <= positions
+    if window >= 0:
+        allowed = xp.logical_and(allowed, columns > positions - window)
+    bias = xp.where(allowed, xp.asarray(0, dtype=xp.float32), xp.asarray(-xp.inf, dtype=xp.float32))
+    own = np.arange(queries)[:, None] + past
+    is_seen = np.arange(keys) <= own
+    if window >= 0:
+        is_seen &= np.arange(keys) > own - window
+    return bias, is_seen
+
+
+@pytest.mark.parametrize(("queries", "past", "window"), [(1, 0, -1), (1, 500, -1), (70, 30, -1), (70, 30, 9), (33, 0, 40)])
+def test_causal_queries(xp_of_units, queries, past, window):
+    xp, keys = xp_of_units, 640
+    q, k, v = _arrays((2, 4, 2, queries, keys, 32, 32), np.float32)
+    bias, is_seen = _causal(xp, queries, keys, past, window)
+    wanted = reference(q, k, v, [np.where(is_seen, 0, -np.inf)], 0.4)
+    got = xp.to_host(xp.attention(*(xp.from_host(each) for each in (q, k, v)), [bias], 0.4))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    # NaN in keys and values that tiles ahead of the queries and behind their windows have
+    k, v = k.copy(), v.copy()
+    k[:, :, past + queries + 32 :] = v[:, :, past + queries + 32 :] = np.nan
+    if window >= 0:
+        k[:, :, : max(past - window - 1, 0)] = v[:, :, : max(past - window - 1, 0)] = np.nan
+    got = xp.to_host(xp.attention(*(xp.from_host(each) for each in (q, k, v)), [bias], 0.4))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_biases_that_only_look_like_limits(xp):
+    q, k, v = _arrays((1, 2, 2, 5, 40, 8, 8), np.float32)
+    columns, rows = xp.arange(40, dtype=xp.int64), xp.reshape(xp.arange(5, dtype=xp.int64), (-1, 1))
+    low, zero = (xp.asarray(each, dtype=xp.float32) for each in (-xp.inf, 0))
+    keys, queries = np.arange(40), np.arange(5)[:, None]
+    given = [
+        (xp.where(columns * 2 > rows, zero, low), keys * 2 > queries),
+        (xp.where(xp.logical_or(columns <= rows, columns > 30), zero, low), (keys <= queries) | (keys > 30)),
+        (xp.where(xp.asarray(columns, copy=True) <= rows + 3, zero, low), keys <= queries + 3),
+        (xp.where(xp.logical_not(columns > 7 + rows), zero, low), keys <= queries + 7),
+        (xp.where(rows < columns, low, zero), keys <= queries),
+    ]
+    given = [(bias, np.where(is_seen, 0, -np.inf)) for bias, is_seen in given]
+    finite = xp.where(columns < 4, xp.asarray(-2.0, dtype=xp.float32), zero)
+    for bias, numbers in [*given, (finite, np.where(keys < 4, -2.0, 0)[None])]:
+        wanted = reference(q, k, v, [numbers], 0.4)
+        got = xp.to_host(xp.attention(*(xp.from_host(each) for each in (q, k, v)), [bias], 0.4))
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_what_the_kernels_do_not_take(xp):
     q, k, v = (xp.from_host(each) for each in _arrays(SIZES[0], np.float32))
     assert xp.attention(q, k, v[:, :, :5, :], [], 1.0) is None

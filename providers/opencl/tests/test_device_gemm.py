@@ -8,6 +8,7 @@ import pytest
 
 from ort_sdk.api import InvalidArgument, TensorElementType
 from ort_sdk.device.expressions.nodes import resolved
+from ort_sdk.device.launches import MOST_DERIVED
 
 from .device_contexts import CLASSES, host, launches_of, namespace
 
@@ -228,6 +229,34 @@ def test_what_is_made_of_a_constant_is_made_once(monkeypatch, dtype):
     names = launches_of(xp, monkeypatch)
     np.testing.assert_allclose(host(product()), wanted, rtol=1e-3, atol=1e-3)
     assert names == ["product"]
+
+
+def test_a_constant_stack_is_packed_once_for_batches_of_any_size(monkeypatch):
+    xp = namespace("own")
+    if not xp.context.device.is_cpu:
+        pytest.skip("panels are for processors")
+    b = _floats((3, 30, 40))
+    right = xp.from_host(b)
+    resolved(right.node).memory.is_constant = True
+    names = launches_of(xp, monkeypatch)
+    for batch in range(1, 6):
+        a = _floats((batch, 3, 20, 30), seed=batch)
+        _assert_product(host(xp.from_host(a) @ right), a, b)
+    assert names.count("pack") == 1
+    assert len(resolved(right.node).memory.derived) == 1
+
+
+def test_what_is_kept_of_a_constant_has_an_end():
+    """An expression of constants may have the shape of a run."""
+    xp = namespace("own")
+    b = _floats((50, 40))
+    right = xp.from_host(b)
+    memory = resolved(right.node).memory
+    memory.is_constant = True
+    for rows in range(1, 51):
+        a = _floats((7, rows), seed=rows)
+        _assert_product(host(xp.from_host(a) @ (right[:rows, :] * 2.0)), a, 2 * b[:rows])
+    assert len(memory.derived) <= MOST_DERIVED
 
 
 def test_random_products(xp):

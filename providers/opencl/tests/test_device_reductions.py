@@ -137,6 +137,25 @@ def test_of_equal_elements_the_first_is_found(xp, shape, axis):
     np.testing.assert_array_equal(host(xp.argmax(flipped, axis=axis)), np.flip(x, axis).argmax(axis=axis))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "i8"])
+@pytest.mark.parametrize(("shape", "axis"), [((200_000,), 0), ((2, 70_001), 1), ((70_001, 2), 0), ((90_000, 8), 0)])
+def test_positions_in_long_rows(xp, shape, axis, dtype):
+    """Of all equal ones, of ones in the first and the last part, and of NaN."""
+    along, kind = shape[axis], np.dtype(dtype)
+    for places in ([], [0], [along - 1], [4095, 4096], [17, along - 40_000], [along // 2]):
+        x = np.zeros(shape, kind)
+        x[(slice(None),) * axis + (places,)] = 5
+        array = xp.from_host(x)
+        np.testing.assert_array_equal(host(xp.argmax(array, axis=axis)), x.argmax(axis=axis))
+        np.testing.assert_array_equal(host(xp.argmin(-array, axis=axis)), x.argmax(axis=axis))
+        last = along - 1 - np.flip(x, axis).argmax(axis=axis)
+        np.testing.assert_array_equal(host(positions("max", array, axis, False, last=True)), last)
+        if kind.kind == "f" and places:
+            x[(slice(None),) * axis + (min(places[0] + 5000, along - 1),)] = np.nan
+            np.testing.assert_array_equal(host(xp.argmax(xp.from_host(x), axis=axis)), x.argmax(axis=axis))
+            np.testing.assert_array_equal(host(xp.argmin(xp.from_host(x), axis=axis)), x.argmin(axis=axis))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2), None])
 def test_views_and_expressions_are_computed_as_they_are_loaded(xp, axis, monkeypatch):
     x, row, column = _floats((34, 7, 40)), _floats((40,), seed=1), _floats((7, 1), seed=2)

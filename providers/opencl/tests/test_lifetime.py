@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_sdk
 from ort_sdk.api import ExecutionProvider, OrtSdkError
-from ort_sdk.device import DeviceArray
+from ort_sdk.device import DeviceArray, DeviceContext
 from ort_sdk.testing.garbage import assert_no_garbage, still_there
 
 pytestmark = pytest.mark.opencl
@@ -70,3 +70,16 @@ def test_nothing_is_left(use, providers, context):
         assert pool.bytes_in_use == before
 
     assert_no_garbage(and_no_array_is_there, use.__name__, ["ort_sdk_opencl", "pyopencl"])
+
+
+def test_sessions_with_limits_of_their_own_leave_little_memory(providers):
+    from ort_sdk_opencl.registry import MOST_REGISTRIES
+
+    (name, options), host = providers
+
+    def and_few_contexts_are_there():
+        for mebibytes in range(32, 32 + 3 * MOST_REGISTRIES):
+            used([(name, {**options, "gpu_mem_limit": str(mebibytes << 20)}), host])
+        assert len(still_there(DeviceContext)) <= MOST_REGISTRIES
+
+    assert_no_garbage(and_few_contexts_are_there, "limits", ["ort_sdk_opencl", "pyopencl"])

@@ -124,6 +124,17 @@ def test_threads():
     assert pool.bytes_in_use == 0
 
 
+def test_a_slab_that_cannot_be_divided_is_not_counted():
+    driver = Driver()
+    pool = MemoryPool(driver)
+    divide, driver.part = driver.part, lambda *_arguments: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        pool.allocate(100)
+    assert (pool.bytes_held, driver.room) == (0, 1 << 40)
+    driver.part = divide
+    assert pool.allocate(100).nbytes == 100
+
+
 def _chain(shape=("n",)):
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name in "xy")
     graph = helper.make_graph([helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])], "g", [x], [y])

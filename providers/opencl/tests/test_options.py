@@ -53,6 +53,8 @@ def test_a_device_by_platform_and_name(platform, index):
         ({"device_name": "ST"}, r"no device with device_name='ST'"),
         ({"dialect": "cuda"}, r"dialect='cuda' .*there is no such dialect; allowed here: opencl"),
         ({"gpu_mem_limit": "much"}, r"gpu_mem_limit must be a number of bytes, 0 for no limit, got 'much'"),
+        ({"tunable_op_enable": "yes"}, r"tunable_op_enable must be 0 or 1, got 'yes'"),
+        ({"tunable_op_tuning_enable": "1"}, r"tunable_op_tuning_enable=1 without tunable_op_enable=1"),
         ({"device_id": "99"}, r"no device 99"),
         ({"device_id": "first"}, r"device_id must be a number"),
     ],

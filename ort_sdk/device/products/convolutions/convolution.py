@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.device.context import DeviceContext
@@ -11,10 +12,12 @@ from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.launches import KernelSource, Launch
 from ort_sdk.device.products.deferred import DeferredRows
 from ort_sdk.device.products.epilogue import Epilogue
+from ort_sdk.device.products.fastest import submit_fastest
 from ort_sdk.device.products.operands import Matrices, index_defines, parameters_for
-from ort_sdk.device.products.panels import PANEL, group_order, packed, row_block, stored_row, work_groups
+from ort_sdk.device.products.panels import PANEL, group_order, packed, row_blocks, stored_row, work_groups
 from ort_sdk.device.products.plain import multiply_plainly
-from ort_sdk.device.products.tiles import multiply_tiles
+from ort_sdk.device.products.tiles import multiply_tiles, tile_forms
+from ort_sdk.device.products.tuning_key import size_bucket
 from ort_sdk.opset.nn.windows import Windows
 
 from .windows import Columns, columns_of
@@ -122,11 +125,18 @@ class Convolution(DeferredRows):
         outputs, terms = weight.shape[0] // self._groups, element_count(weight.shape[1:])
         if context.computes_panels:
             matrix = weight.view((1, self._groups, terms, outputs), (0, outputs * terms, 1, terms), 0)
-            _launch_panels(context, value, columns, matrix, output, root)
+            launch = partial(_launch_panels, context, value, columns, matrix, output, root)
+            forms = {f"panels of {rows} rows": partial(launch, rows) for rows in row_blocks(outputs)}
+            sizes = (size_bucket(size) for size in (*matrix.shape, self._x.shape[0]))
+            submit_fastest(context, ("convolution", *sizes, *columns.tuning_key), forms, output, [weight.held])
             return
         matrices = _matrices(context, weight, columns, self._x.shape[0], self._groups)
-        multiply = multiply_tiles if outputs >= FEWEST_TILE_ROWS else multiply_plainly
-        multiply(context, value, matrices, output, root)
+        if outputs < FEWEST_TILE_ROWS:
+            multiply_plainly(context, value, matrices, output, root)
+            return
+        multiply = partial(multiply_tiles, context, value, matrices, output, root)
+        forms = {form.name: partial(multiply, form) for form in tile_forms(context.device, matrices)}
+        submit_fastest(context, (*matrices.tuning_key("convolution"), *columns.tuning_key), forms, output, [])
 
 
 def _matrices(context: DeviceContext, weight: Strided, columns: Columns, batch: int, groups: int) -> Matrices:
@@ -148,11 +158,11 @@ def _matrices(context: DeviceContext, weight: Strided, columns: Columns, batch: 
 
 
 def _launch_panels(
-    context: DeviceContext, value: Deferred, columns: Columns, matrix: Strided, output: Strided, root: Node | None
+    context: DeviceContext, value: Deferred, columns: Columns, matrix: Strided, output: Strided, root: Node | None, rows: int
 ) -> None:
-    """Queue the kernel for processors; ``matrix`` is the weight as (1, groups, terms, outputs of a group)."""
+    """Queue the kernel for processors; ``matrix`` is the weight as (1, groups, terms, outputs of a group), ``rows`` at a time."""
     _, groups, terms, outputs = matrix.shape
-    rows, taps = row_block(outputs), len(columns.taps)
+    taps = len(columns.taps)
     weight, steps = packed(context, matrix, rows)
     table = columns.tap_table(context)
     parameters = parameters_for([columns.array, weight, output, *Epilogue.leaves(root)])

@@ -11,6 +11,7 @@ from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.expressions.nodes import Strided, dense_strides, element_count
 from ort_sdk.device.launches import KernelSource, Launch
 from ort_sdk.device.products.operands import index_defines, loading, parameters_for
+from ort_sdk.device.products.tuning_key import TuningKey, size_bucket
 from ort_sdk.opset.nn.windows import Windows
 
 __all__ = ["Columns", "columns_of", "three_axes"]
@@ -72,6 +73,11 @@ class Columns:
     def has_gaps(self) -> bool:
         """Whether there are elements between windows that no window begins at."""
         return self.span != element_count(self.windows)
+
+    @property
+    def tuning_key(self) -> TuningKey:
+        """What decides which form is fastest, besides the weight."""
+        return (len(self.taps), size_bucket(self.span), int(self.has_gaps))
 
     def tap_table(self, context: DeviceContext) -> Strided:
         """The taps in the device's memory, as int32."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ort_sdk.api import Array, ExecutionProvider, HostArray, SupportsResults, TensorElementType, may_overwrite
+from ort_sdk.api.buffer_layout import BufferLifetime, lay_out
 from ort_sdk.api.data_classes import dataclass, field
-from ort_sdk.memory import Arena, ArenaBlock, BufferLifetime, lay_out
+from ort_sdk.memory import ARENA_ALIGNMENT_BYTES, Arena, ArenaBlock
 from ort_sdk.memory.provider_memory import allocated, bytes_of, described
 from ort_sdk.run.program.device_outline import described_value
 from ort_sdk.run.program.slots import ValueSlot
@@ -211,7 +212,7 @@ def assign_buffers(
     """
     lifetimes = [BufferLifetime(output.nbytes, output.position, held[output.index]) for output in outputs]
     lifetimes += [BufferLifetime(each.nbytes, each.position, each.position) for each in workspaces]
-    offsets, total = lay_out(lifetimes)
+    offsets, total = lay_out(lifetimes, ARENA_ALIGNMENT_BYTES)
     buffer = arena.reserve(total)
     bound.memory.append(buffer)
     for output, offset in zip(outputs, offsets, strict=False):

@@ -114,12 +114,12 @@ class GeneratedCode:
     joined: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def join(self, bound: BoundSteps) -> None:
-        """Let providers join consecutive calls; a joined call checks the stop flag itself."""
+        """Let providers join consecutive calls, or put another one in a call's place; it checks the stop flag itself."""
         for lines in self._neighbours(bound):
             calls = [bound.calls[self.calls[line]] for line in lines]
             first = 0
             for count, call in _joined(bound.providers[self.calls[lines[0]]], calls):
-                if count > 1:
+                if count > 1 or call is not calls[first]:
                     start, last = lines[first], lines[first + count - 1]
                     self.names[f"j{start}"] = call
                     self.joined[start] = (last + 1, f"j{start}")
@@ -265,6 +265,9 @@ class _Writer:
             value = self._specialisation.values[index]
             self._names[f"d{index}"] = value.dtype
             conditions.append(f"v{index}.shape != {tuple(map(int, value.shape))} or v{index}.dtype != d{index}")
+        if guard.bounded is not None:
+            index, least, most = guard.bounded
+            conditions.append(f"not {least} <= v{index}.item() <= {most}")
         self._side_exits[len(self._lines)] = self._side_exit(position, launched, guard)
         self._lines.append(f"if {' or '.join(conditions)}:")
         for index in guard.checked:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ort_sdk.api import OutOfMemory, TensorElementType
-from ort_sdk.memory import BufferLifetime, DeviceArena, lay_out
+from ort_sdk.api.buffer_layout import BufferLifetime, lay_out
+from ort_sdk.memory import DeviceArena
 from ort_sdk.run.program.arenas import ProgramArenas, ProgramOutOfMemory
 from ort_sdk.run.program.specialisation import Specialisation
 from ort_sdk.run.types import BindingProvider

@@ -73,7 +73,15 @@ class Inliner:
         trace.lifetimes.join(made, members)
         return made
 
-    def launch(self, op_type: str, kernel: Any, inputs: Sequence[int], attributes: Mapping[str, Any] | None = None) -> int:
+    def launch(
+        self,
+        op_type: str,
+        kernel: Any,
+        inputs: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        provider: Any = None,
+    ) -> int:
         made = self._trace.add(None, AbstractValue())
         step = self._step
         launched = Step(
@@ -85,8 +93,8 @@ class Inliner:
             op_type=op_type,
             domain="",
             node=step.node,
-            provider=step.provider,
-            device=step.device,
+            provider=step.provider if provider is None else provider.name,
+            device=step.device if provider is None else provider.device,
             attributes=attributes or {},
         )
         self._trace.launch(launched, tuple(inputs), (made,))

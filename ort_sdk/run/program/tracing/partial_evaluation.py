@@ -12,7 +12,7 @@ from ort_sdk.run.program.specialisation import Specialisation, is_declared
 
 from .trace import Trace
 
-__all__ = ["FOLD_LIMIT_BYTES", "folded", "has_tensors", "is_tensor", "nbytes_of", "partially_evaluated"]
+__all__ = ["FOLD_LIMIT_BYTES", "folded", "has_tensors", "is_host_number", "is_tensor", "nbytes_of", "partially_evaluated"]
 
 
 FOLD_LIMIT_BYTES = 1 << 22
@@ -50,6 +50,11 @@ def partially_evaluated(plan: ExecutionPlan, trace: Trace, fetches: tuple[int, .
 def is_tensor(value: Any) -> bool:
     """Whether a value has a shape and an element type."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def is_host_number(value: Any) -> bool:
+    """Whether a value is a whole number on the host, of any shape of one element."""
+    return isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu"
 
 
 def has_tensors(value: Any) -> bool:

@@ -12,6 +12,7 @@ from ort_sdk.api.data_classes import dataclass, field
 from ort_sdk.api.step_expansion import UNKNOWN, AbstractValue, ExpandedKernel
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 from ort_sdk.run.executor import raise_step_error, require_outputs, store_outputs
+from ort_sdk.run.program.guards import BoundedNumber
 from ort_sdk.run.program.specialisation import ProgramStep
 
 from .abstract_values import ALL_KNOWN, abstract_eval_kernel
@@ -53,6 +54,10 @@ class Trace:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     outlines: Outlines = field(default_factory=Outlines)
     device_outlines: DeviceOutlines = field(default_factory=DeviceOutlines)
+    bounded: dict[int, BoundedNumber] = field(default_factory=dict)
+    """Value → the bounds that a guard before has checked."""
+    is_bounded: bool = False
+    """Whether the outputs of the step that is launched have the shapes of this run in all others, by such a guard."""
     folded_bytes: int = 0
     """Bytes of known values that no later step reads, and that are kept since the program's steps may."""
 
@@ -97,6 +102,8 @@ class Trace:
         store_outputs(self.values, outputs, result)
         absent = [index for index, own in zip(outputs, step.outputs, strict=True) if own == ABSENT]
         abstract = abstract_eval_kernel(step.kernel, [self.known[index] for index in inputs])
+        if self.is_bounded:
+            abstract = AbstractValue(shape_known=True, value_known=abstract.value_known)
         for index in outputs:
             self.known[index] = abstract
             self.made_by[index] = len(self.steps)

@@ -18,10 +18,11 @@ from ort_sdk.api.step_expansion import UNKNOWN, AbstractValue
 from ort_sdk.plan import ABSENT, ExecutionPlan, Step
 from ort_sdk.run.executor import BodyRunner, RunControl, RunScope, halt, raise_step_error
 from ort_sdk.run.program.dynamic_shapes import DynamicSignature
-from ort_sdk.run.program.guards import Exited, Guard, guard_step
+from ort_sdk.run.program.guards import BoundedNumber, Exited, Guard, guard_step
 from ort_sdk.run.program.specialisation import ProgramStep, Specialisation
 from ort_sdk.run.types import BindingProvider
 
+from .bounded_numbers import bounded_number
 from .device_outlines import DeviceOutlines
 from .inlining import Inliner
 from .partial_evaluation import FOLD_LIMIT_BYTES, folded, has_tensors, is_tensor, nbytes_of, partially_evaluated
@@ -65,7 +66,14 @@ class Tracer(Trace):
         unknown: set[int] = set()
         guards = 0
         for count, step in enumerate(plan.steps, 1):
+            bounded = bounded_number(self, step)
+            if bounded is not None and not self._has_bounds(bounded):
+                may_guard = guards < MAX_GUARDS and len(plan.steps) - count >= MIN_CONTINUATION_STEPS
+                guard = self._guarded(plan, count - 1, (), always_exits=False, bounded=bounded) if may_guard else None
+                guards += guard is not None
+            self.is_bounded = bounded is not None and self._has_bounds(bounded)
             self._run_step(step, 0)
+            self.is_bounded = False
             self._end(step.frees)
             unknown.update(index for index in step.outputs if not self.known[index].shape_known and self._is_as_in(shapes, index))
             # What no later step reads needs no guard: no step would be specialised for its shape.
@@ -79,8 +87,21 @@ class Tracer(Trace):
                     unknown = set()
         return None
 
-    def _guarded(self, plan: ExecutionPlan, count: int, unknown: Collection[int], *, always_exits: bool) -> Guard | None:
-        """Guard the shapes of values, which are known after it; None if something that is no tensor would be live there."""
+    def _has_bounds(self, wanted: BoundedNumber) -> bool:
+        """Whether a guard before has checked at least as narrow bounds."""
+        checked = self.bounded.get(wanted.value)
+        return checked is not None and wanted.least <= checked.least and checked.most <= wanted.most
+
+    def _guarded(
+        self,
+        plan: ExecutionPlan,
+        count: int,
+        unknown: Collection[int],
+        *,
+        always_exits: bool,
+        bounded: BoundedNumber | None = None,
+    ) -> Guard | None:
+        """Guard the shapes of values, which are known then, or a number; None if something that is no tensor would be live."""
         crossing = self.live(plan, count)
         if not all(is_tensor(self.values[index]) for index in (*unknown, *crossing)):
             return None
@@ -89,7 +110,7 @@ class Tracer(Trace):
         live = tuple(index for index in crossing if index not in known)
         read = tuple(self.aliases.get(index, index) for index in live)
         checked = tuple(dict.fromkeys(self.aliases.get(index, index) for index in unknown))
-        guard = Guard(count, checked, live, known, always_exits)
+        guard = Guard(count, checked, live, known, always_exits, bounded)
         self.steps.append(
             ProgramStep(
                 guard_step(read), read, (), returns_tuple=False, may_return_scalar=False, outputs_known=False, guard=guard
@@ -97,6 +118,8 @@ class Tracer(Trace):
         )
         for index in (*unknown, *checked):
             self.known[index] = AbstractValue(shape_known=True)
+        if bounded is not None:
+            self.bounded[bounded.value] = bounded
         return guard
 
     def _is_as_in(self, shapes: Mapping[int, tuple[int, ...] | None], index: int) -> bool:

@@ -1,12 +1,22 @@
-"""The device layer's contexts, one per device, dialect and memory limit, shared by the sessions of the process."""
+"""The device layer's contexts, one per device and options, shared by the sessions of the process."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableMapping
 
 from ort_sdk.device import OPENCL, DeviceContext
-from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool, UnusableDevice, chosen_form, known_reason, opened_store
+from ort_sdk.device.drivers import (
+    DeviceForm,
+    DriverStore,
+    MemoryPool,
+    Tuning,
+    UnusableDevice,
+    chosen_form,
+    known_reason,
+    opened_store,
+)
 
 from .device_queue import DeviceQueue
 from .devices import DIALECTS, FoundDevice, find_devices
@@ -17,25 +27,33 @@ __all__ = ["context_in_form", "context_of", "device_context", "find_devices", "l
 
 _lock = threading.RLock()
 _queues: dict[int, DeviceQueue] = {}
-_contexts: dict[tuple[DeviceQueue, str, int], DeviceContext] = {}
+_Key = tuple[DeviceQueue, ProviderOptions]
+_contexts: dict[_Key, DeviceContext] = {}
+"""Those without a limit of memory: they keep their kernels and free memory for later sessions."""
+_limited: weakref.WeakValueDictionary[_Key, DeviceContext] = weakref.WeakValueDictionary()
+"""Those with one, of which there may be any number: each ends with its last session, and its registry."""
 
 
-def device_context(index: int, dialect: str = OPENCL.name, limit_bytes: int = 0) -> DeviceContext:
-    """The context of a device. The first time on a machine its driver is tested, which takes seconds.
+def device_context(index: int, dialect: str = OPENCL.name) -> DeviceContext:
+    """The context of a device with the options that are default, but for the dialect; see ``context_of``."""
+    return context_of(ProviderOptions(index, dialect))
+
+
+def context_of(options: ProviderOptions) -> DeviceContext:
+    """The context that a session asks for. The first time on a machine its driver is tested, which takes seconds.
 
     Args:
-        index: of the device among ``find_devices()``.
-        dialect: name of the wanted one; a plainer one is taken if its self-test fails.
-        limit_bytes: of memory; 0 for no limit.
+        options: of the wanted dialect a plainer one is taken if its self-test fails.
 
     Raises:
         UnusableDevice: all forms fail.
     """
     with _lock:
-        queue = _queue(index)
-        context = _contexts.get((queue, dialect, limit_bytes))
+        queue = _queue(options.index)
+        found: MutableMapping[_Key, DeviceContext] = _limited if options.limit_bytes else _contexts
+        context = found.get((queue, options))
         if context is None:
-            context = _contexts[queue, dialect, limit_bytes] = _made(queue, dialect, limit_bytes)
+            context = found[queue, options] = _made(queue, options)
         return context
 
 
@@ -48,12 +66,7 @@ def context_in_form(index: int, form: DeviceForm) -> DeviceContext:
     """
     with _lock:
         queue = _queue(index)
-        return _context(queue, form, 0, _store(queue.found))
-
-
-def context_of(options: ProviderOptions) -> DeviceContext:
-    """The context that a session asks for."""
-    return device_context(options.index, options.dialect, options.limit_bytes)
+        return _context(queue, form, _store(queue.found))
 
 
 def launcher_of(context: DeviceContext) -> OpenClLauncher:
@@ -86,18 +99,21 @@ def _queue(index: int) -> DeviceQueue:
     return queue
 
 
-def _made(queue: DeviceQueue, dialect: str, limit_bytes: int) -> DeviceContext:
+def _made(queue: DeviceQueue, options: ProviderOptions) -> DeviceContext:
     store = _store(queue.found)
-    form = chosen_form(_wanted(queue.found, dialect), OPENCL, _tester(queue, store), store, queue.name)
-    return _context(queue, form, limit_bytes, store)
+    form = chosen_form(_wanted(queue.found, options.dialect), OPENCL, _tester(queue, store), store, queue.name)
+    tuning = Tuning(store, form, times=options.tunes) if options.is_tuned else None
+    return _context(queue, form, store, options.limit_bytes, tuning)
 
 
 def _tester(queue: DeviceQueue, store: DriverStore) -> Callable[[DeviceForm], DeviceContext]:
-    return lambda form: _context(queue, form, 0, store)
+    return lambda form: _context(queue, form, store)
 
 
-def _context(queue: DeviceQueue, form: DeviceForm, limit_bytes: int, store: DriverStore) -> DeviceContext:
-    return DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue, limit_bytes), store))
+def _context(
+    queue: DeviceQueue, form: DeviceForm, store: DriverStore, limit_bytes: int = 0, tuning: Tuning | None = None
+) -> DeviceContext:
+    return DeviceContext(OpenClLauncher(queue, form, MemoryPool(queue, limit_bytes), store), tuning)
 
 
 def _wanted(found: FoundDevice, dialect: str) -> DeviceForm:

@@ -9,11 +9,12 @@ from typing import Any
 import pyopencl as cl
 
 from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
+from ort_sdk.device.drivers import as_bytes
 
 from .devices import FoundDevice
 from .errors import NO_ROOM, is_loss, translated
 from .runs import OpenClEvent, QueuedRun, RunContext, StatusWord, ThreadRuns
-from .staging import MOST_STAGED_BYTES, StagingRing, as_bytes
+from .staging import MOST_STAGED_BYTES, StagingRing
 
 __all__ = ["DeviceQueue"]
 
@@ -88,7 +89,8 @@ class DeviceQueue:
 
     def part(self, handle: Any, offset_bytes: int, nbytes: int) -> Any:
         """A part of a buffer."""
-        return handle.get_sub_region(offset_bytes, nbytes)
+        with self.errors(f"making a part of {nbytes} bytes"):
+            return handle.get_sub_region(offset_bytes, nbytes)
 
     def settle(self) -> None:
         """Wait for all commands of all threads."""

@@ -12,10 +12,11 @@ import pyopencl as cl
 from ort_sdk.api import Event, HostArray
 from ort_sdk.device import Argument, KernelSource, Launch, Memory, MovingMemory, Scalar, packed_scalar
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool
+from ort_sdk.device.recently_used import RecentlyUsed
 
 from .bound_calls import OpenClCall
 from .device_queue import DeviceQueue
-from .programs import Programs
+from .programs import MOST_PROGRAMS, Programs
 from .runs import OpenClEvent
 
 __all__ = ["OpenClLauncher"]
@@ -38,7 +39,7 @@ class OpenClLauncher:
         self.device_class, self.dialect = form.device_class, form.dialect
         self.alignment_bytes = queue.alignment_bytes
         self.programs = Programs(queue, form.dialect, store, has_float64=form.device_class.has_float64)
-        self._kernels: dict[KernelSource, Any] = {}
+        self._kernels: RecentlyUsed[KernelSource, Any] = RecentlyUsed(MOST_PROGRAMS)
 
     def allocate(self, nbytes: int) -> Memory:
         self.queue.check()
@@ -79,7 +80,8 @@ class OpenClLauncher:
         with queue.queueing(f"queueing kernel '{launch.kernel.name}'"):
             kernel = self._kernels.get(launch.kernel)
             if kernel is None:
-                kernel = self._kernels[launch.kernel] = self._kernel(launch)
+                kernel = self._kernel(launch)
+                self._kernels[launch.kernel] = kernel
             arguments = [_argument(each, {}) for each in launch.arguments]
             kernel.set_args(*arguments, *([queue.status_word()] if launch.reports else []))
             queue.note(cl.enqueue_nd_range_kernel(queue.queue, kernel, _global_size(launch), launch.lanes))
@@ -89,11 +91,12 @@ class OpenClLauncher:
         by_placeholder = {id(each.placeholder): each.current for each in moving}
         for launch in launches:
             kernel = self._kernel(launch)
-            for position, argument in enumerate(launch.arguments):
-                if id(argument) in by_placeholder:
-                    changes.append((kernel, position, by_placeholder[id(argument)]))
-                else:
-                    kernel.set_arg(position, _argument(argument, places))
+            with self.queue.errors(f"setting arguments of kernel '{launch.kernel.name}'"):
+                for position, argument in enumerate(launch.arguments):
+                    if id(argument) in by_placeholder:
+                        changes.append((kernel, position, by_placeholder[id(argument)]))
+                    else:
+                        kernel.set_arg(position, _argument(argument, places))
             if launch.reports:
                 reports.append((kernel, len(launch.arguments)))
             rows.append((kernel, _global_size(launch), launch.lanes))
@@ -101,10 +104,8 @@ class OpenClLauncher:
 
     def _kernel(self, launch: Launch) -> Any:
         """A kernel object of its own: it holds the arguments, each of a type that is known, so that setting it is cheap."""
-        kernel = self.programs.kernel(launch.kernel)
-        kinds = [_TYPES[each.type] if isinstance(each, Scalar) else None for each in launch.arguments]
-        kernel.set_scalar_arg_dtypes([*kinds, None] if launch.reports else kinds)
-        return kernel
+        types = [_TYPES[each.type] if isinstance(each, Scalar) else None for each in launch.arguments]
+        return self.programs.kernel(launch.kernel, [*types, None] if launch.reports else types)
 
 
 def _argument(argument: Argument, places: Mapping[Memory, Memory]) -> Any:

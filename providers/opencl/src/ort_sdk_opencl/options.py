@@ -1,4 +1,4 @@
-"""The provider's options: which device, in which dialect, with how much memory."""
+"""The provider's options: which device, in which dialect, with how much memory, and whether kernels are tuned."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ OPTIONS = {
     "device_name": "part of a device's name: the first such device",
     "dialect": f"{' or '.join(DIALECTS)}",
     "gpu_mem_limit": "most bytes to hold on the device; 0 for no limit",
+    "tunable_op_enable": "1 to compute products in the forms that tuning found to be fastest on the device, else 0",
+    "tunable_op_tuning_enable": "1 to compare forms by time where nothing is known yet, else 0",
 }
 """Name → what it may be."""
 
@@ -28,8 +30,12 @@ class ProviderOptions:
     index: int
     """Of the device."""
     dialect: str
-    limit_bytes: int
+    limit_bytes: int = 0
     """Of memory on the device; 0 for no limit."""
+    is_tuned: bool = False
+    """Whether what tuning found is used."""
+    tunes: bool = False
+    """Whether forms are compared where nothing is known."""
 
 
 def parsed_options(options: Mapping[str, str], devices: Sequence[FoundDevice], default_index: int) -> ProviderOptions:
@@ -48,7 +54,13 @@ def parsed_options(options: Mapping[str, str], devices: Sequence[FoundDevice], d
         allowed = "; ".join(f"{name} ({text})" for name, text in OPTIONS.items())
         raise InvalidArgument(f"OpenCLExecutionProvider has no option {', '.join(map(repr, unknown))}; it has: {allowed}")
     index = _device_index(options, devices, default_index)
-    return ProviderOptions(index, _dialect(options, devices[index]), _limit(options))
+    is_tuned, tunes = _flag(options, "tunable_op_enable"), _flag(options, "tunable_op_tuning_enable")
+    if tunes and not is_tuned:
+        raise InvalidArgument(
+            "OpenCLExecutionProvider: tunable_op_tuning_enable=1 without tunable_op_enable=1, so that what is found would not be "
+            "used: give both, or none"
+        )
+    return ProviderOptions(index, _dialect(options, devices[index]), _limit(options), is_tuned, tunes)
 
 
 def _device_index(options: Mapping[str, str], devices: Sequence[FoundDevice], default_index: int) -> int:
@@ -83,3 +95,10 @@ def _limit(options: Mapping[str, str]) -> int:
     if not text.isdecimal():
         raise InvalidArgument(f"OpenCLExecutionProvider: gpu_mem_limit must be a number of bytes, 0 for no limit, got {text!r}")
     return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = str(options.get(name, "0"))
+    if text not in {"0", "1"}:
+        raise InvalidArgument(f"OpenCLExecutionProvider: {name} must be 0 or 1, got {text!r}")
+    return text == "1"

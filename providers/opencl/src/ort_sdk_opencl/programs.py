@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ import pyopencl as cl
 from ort_sdk.api import RuntimeException
 from ort_sdk.device import Dialect, KernelSource
 from ort_sdk.device.drivers import DriverStore
+from ort_sdk.device.recently_used import RecentlyUsed
 
 from .device_queue import DeviceQueue
+from .kernel_objects import kernel_object
 
-__all__ = ["Programs"]
+__all__ = ["MOST_PROGRAMS", "Programs"]
 
+MOST_PROGRAMS = 1024
+"""Programs that are kept: models come and go, and a kernel's text depends on the sizes of a run here and there."""
 _KIND = "program"
 
 
@@ -34,7 +38,7 @@ class Programs:
     def __init__(self, queue: DeviceQueue, dialect: Dialect, store: DriverStore, *, has_float64: bool) -> None:
         self._queue, self._dialect, self._store, self._has_float64 = queue, dialect, store, has_float64
         self._lock = threading.Lock()
-        self._programs: dict[KernelSource, Any] = {}
+        self._programs: RecentlyUsed[KernelSource, Any] = RecentlyUsed(MOST_PROGRAMS)
         self.built = self.loaded = 0
         """How many programs were compiled, and taken from files."""
 
@@ -43,8 +47,17 @@ class Programs:
         """Where programs are kept."""
         return self._store.folder
 
-    def kernel(self, source: KernelSource) -> Any:
+    @property
+    def kept(self) -> int:
+        """How many programs are kept in the process."""
+        return len(self._programs)
+
+    def kernel(self, source: KernelSource, types: Sequence[Any]) -> Any:
         """A new kernel object, which has arguments of its own.
+
+        Args:
+            source: of the kernel.
+            types: NumPy type of each argument that is a number; None for memory.
 
         Raises:
             RuntimeException: it does not compile; says what the compiler said.
@@ -52,9 +65,10 @@ class Programs:
         with self._lock:
             program = self._programs.get(source)
             if program is None:
-                program = self._programs[source] = self._program(source)
+                program = self._program(source)
+                self._programs[source] = program
         with self._queue.errors(f"making kernel '{source.name}'"):
-            return cl.Kernel(program, source.name)
+            return kernel_object(program, source.name, types)
 
     def _program(self, kernel: KernelSource) -> Any:
         defines = {"HAS_F64": 1} if self._has_float64 else {}
@@ -87,7 +101,7 @@ class Programs:
         self._queue.check()
         try:
             return _quiet(lambda: _built_by_driver(cl.Program(self._queue.context, text)))
-        except cl.RuntimeError as error:
+        except cl.Error as error:
             if error.code != cl.status_code.BUILD_PROGRAM_FAILURE:
                 raise self._queue.failed(error, f"compiling kernel '{name}'") from error
             raise RuntimeException(

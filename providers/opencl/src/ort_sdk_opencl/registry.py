@@ -10,7 +10,11 @@ from ort_sdk.device import DeviceContext, device_registry
 __all__ = ["kernel_registry"]
 
 
-@functools.lru_cache(maxsize=32)
+MOST_REGISTRIES = 4
+"""That are kept when no session uses them: each keeps its context, whose pool has memory of the device."""
+
+
+@functools.lru_cache(maxsize=MOST_REGISTRIES)
 def kernel_registry(context: DeviceContext) -> KernelRegistry:
     """The registry of a context, shared by all its sessions."""
     return device_registry("OpenCLExecutionProvider", context)

@@ -9,8 +9,9 @@ import numpy as np
 import pyopencl as cl
 
 from ort_sdk.api import HostArray
+from ort_sdk.device.drivers import as_bytes
 
-__all__ = ["MOST_STAGED_BYTES", "StagingRing", "as_bytes"]
+__all__ = ["MOST_STAGED_BYTES", "StagingRing"]
 
 MOST_STAGED_BYTES = 128 << 10
 """Largest array that is copied there: to copy a larger one takes longer than to wait."""
@@ -72,8 +73,3 @@ class StagingRing:
     def _is_in_the_way(self, copy: tuple[int, int, Any], start: int, tail: int) -> bool:
         first, end, _ = copy
         return first >= tail or (first < self._next and start < end)
-
-
-def as_bytes(array: HostArray) -> HostArray:
-    """A contiguous array's memory."""
-    return array.reshape(-1).view(np.uint8)

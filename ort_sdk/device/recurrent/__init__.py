@@ -1,0 +1,1 @@
+"""Recurrent layers: all steps of a sequence in one kernel, or a launch for each step."""

@@ -1,0 +1,8 @@
+"""A device's stream: what is queued on it, waited for, staged for its copies, and reported by its kernels."""
+
+from .device_queue import DeviceQueue
+from .pinned import PinnedBuffer, PinnedRing, address_of
+from .queue_event import QueueEvent
+from .reports import RunReports
+
+__all__ = ["DeviceQueue", "PinnedBuffer", "PinnedRing", "QueueEvent", "RunReports", "address_of"]
