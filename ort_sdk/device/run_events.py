@@ -9,7 +9,10 @@ from ort_sdk.api import InvalidArgument, OrtSdkError
 
 from .status import fault_text
 
-__all__ = ["RunEvent", "UnreadRuns"]
+__all__ = ["MOST_RUNS_AHEAD", "RunEvent", "UnreadRuns"]
+
+MOST_RUNS_AHEAD = 256
+"""Runs of one provider object that may be queued and not done: who queues without ever reading would fill the driver's memory."""
 
 
 class RunEvent:
@@ -89,14 +92,14 @@ class UnreadRuns:
         """The first that the device has come to, and that nobody may know of."""
 
     def add(self, event: RunEvent) -> None:
-        """Remember the end of a run, and forget earlier ones that the device has come to."""
+        """Remember the end of a run, and forget earlier ones that the device has come to; waits if there are too many others."""
         if event.is_known:
             return
         with self._lock:
             # the device's queue is in order: the first that is not done ends the search
-            while self._events and self._events[0].is_done:
+            while self._events and (self._events[0].is_done or len(self._events) >= MOST_RUNS_AHEAD):
                 done = self._events.popleft()
-                if self._failed is None and done.outcome() is not None:
+                if done.outcome() is not None and self._failed is None:
                     self._failed = done
             self._events.append(event)
 

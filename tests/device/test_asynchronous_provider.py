@@ -8,7 +8,7 @@ import pytest
 
 from ort_sdk.api import Fail, InvalidArgument, OrtDevice, TensorElementType
 from ort_sdk.device import CUDA, GPU_CLASS, DeviceContext, DeviceExecutionProvider, RunEvent, SupportsRuns
-from ort_sdk.device.run_events import UnreadRuns
+from ort_sdk.device.run_events import MOST_RUNS_AHEAD, UnreadRuns
 from ort_sdk.device.status import GATHER_INDEX, SCATTER_INDEX
 from tests.device.recording_launcher import RecordingLauncher
 
@@ -166,6 +166,26 @@ def test_runs_that_went_well_are_forgotten():
     assert max(kept) <= 2
     with pytest.raises(InvalidArgument, match="picks elements"):
         provider.synchronize()
+
+
+def test_runs_do_not_get_ahead_without_end():
+    launcher = QueueingLauncher()
+    provider = provider_of(launcher)
+
+    def run(count):
+        for _ in range(count):
+            with provider.run_scope():
+                pass
+
+    run(MOST_RUNS_AHEAD)
+    assert not any(event.waits for event in launcher.events)
+    thread = threading.Thread(target=run, args=(1,))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    launcher.events[0].happened.set()
+    thread.join()
+    assert [event.waits for event in launcher.events[:2]] == [1, 0]
 
 
 def test_an_event_is_waited_for_once_and_raises_each_time():

@@ -42,7 +42,7 @@ def submit_fastest(context: DeviceContext, key: TuningKey, forms: Forms, output:
 
 
 def _wait(context: DeviceContext, output: Strided) -> None:
-    """Wait for the queue; its status is left to the end of the run."""
+    """Wait for the queue; raises what kernels of the run have reported."""
     context.launcher.download(output.held, np.empty(1, np.uint8))
 
 
