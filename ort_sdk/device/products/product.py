@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from ort_sdk.api import TensorElementType
@@ -97,7 +98,8 @@ def product_of(context: DeviceContext, left: Node, right: Node, element_type: Te
         left, right = arithmetic.cast_node(context, left, FLOAT), arithmetic.cast_node(context, right, FLOAT)
     is_panels = context.computes_panels and accumulated in {FLOAT, INT32}
     a = _loaded(context, left, widens=is_panels)
-    b = packed_values(context, right, PANEL) if is_panels and len(right.shape) == 2 else None
+    packs_values = is_panels and len(right.shape) == 2 and _as_stored(right, HALF_TYPES) is None
+    b = packed_values(context, right, PANEL) if packs_values else None
     if b is None:
         matrices = Matrices(*_stacked(context, a, _loaded(context, right, widens=False), batch), terms)
     else:
@@ -138,12 +140,20 @@ def _loaded(context: DeviceContext, node: Node, *, widens: bool) -> Strided:
         node = arithmetic.cast_node(context, node, FLOAT)
         # a constant of small integers is widened in each run, since what is kept would take four times the memory
         return context.materialise(node) if narrow is not None else materialised(context, node)
-    if isinstance(node, Apply) and node.function.name == "cast" and node.element_type is FLOAT:
-        operand = resolved(node.operands[0])
-        if operand.element_type in {*HALF_TYPES, *_SMALL} and operand.shape == node.shape:
-            return context.materialise(operand)
+    stored = _as_stored(node, HALF_TYPES | _SMALL)
+    if stored is not None:
+        return context.materialise(stored)
     is_kept = isinstance(node, Apply) and is_of_constants(node)
     return materialised(context, arithmetic.cast_node(context, node, narrow) if is_kept and narrow is not None else node)
+
+
+def _as_stored(node: Node, types: Collection[TensorElementType]) -> Node | None:
+    """What a cast to float32 widens, if it has one of some types."""
+    node = resolved(node)
+    if not isinstance(node, Apply) or node.function.name != "cast" or node.element_type is not FLOAT:
+        return None
+    operand = resolved(node.operands[0])
+    return operand if operand.element_type in types and operand.shape == node.shape else None
 
 
 def _stacked(
