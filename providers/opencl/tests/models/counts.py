@@ -5,6 +5,7 @@ import dataclasses
 from ort_sdk_opencl.bound_calls import OpenClCall, OpenClCopy, OpenClSequence
 from ort_sdk_opencl.device_queue import DeviceQueue
 from ort_sdk_opencl.launcher import OpenClLauncher
+from ort_sdk_opencl.staging import MOST_STAGED_BYTES
 
 
 @dataclasses.dataclass
@@ -18,7 +19,7 @@ class Counts:
     uploads: int = 0
     """Copies to the device that the host waits for."""
     downloads: int = 0
-    """Copies from the device outside of bound calls, but for the word that kernels report to."""
+    """Waits for copies from the device, outside of bound calls."""
 
     def reset(self):
         for field in dataclasses.fields(self):
@@ -42,6 +43,6 @@ def counted(monkeypatch):
     for owner in (OpenClCall, OpenClCopy, OpenClSequence):
         note(owner, "__call__", "calls")
     note(OpenClLauncher, "launch", "launches")
-    note(DeviceQueue, "upload", "uploads")
-    note(DeviceQueue, "download", "downloads", lambda self, handle, *_rest: handle is not self._thread.status)
+    note(DeviceQueue, "upload", "uploads", lambda _queue, array, *_rest: array.nbytes > MOST_STAGED_BYTES)
+    note(DeviceQueue, "download", "downloads")
     return counts
