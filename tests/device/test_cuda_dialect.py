@@ -1,4 +1,4 @@
-"""The device layer's kernels in CUDA's dialect: they compile for all generations of GPUs, within registers, without spills.
+"""The device layer's kernels in CUDA's dialect: they compile for six generations of GPUs, within registers, without spills.
 
 No GPU is needed: ONNX's cases are run on a provider that only keeps what would be launched, and each source is compiled.
 """
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     nvrtc.LIBRARY is None or nvrtc.CUOBJDUMP is None,
     reason="CUDA's compiler is not installed: python -m pip install nvidia-cuda-nvrtc nvidia-cuda-cuobjdump",
 )
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 CASES = """
 add_bcast adagrad and2d argmax_keepdims_random attention_4d averagepool_2d_default basic_conv_with_padding batchnorm_example
 bitshift_left_uint32 cast_FLOAT_to_FLOAT16 cast_FLOAT_to_BFLOAT16 clip_example concat_3d_axis_1 conv_with_strides_padding

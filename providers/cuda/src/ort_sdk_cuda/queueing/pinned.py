@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from ort_sdk.device.drivers import as_bytes
 from ort_sdk_cuda.driver import CudaDriver, CudaError, Handle
 from ort_sdk_cuda.errors import NO_ROOM
 
-if TYPE_CHECKING:
-    from .device_queue import DeviceQueue
+from .command_queue import CommandQueue
 
 __all__ = ["PinnedBuffer", "PinnedMemory", "PinnedRing", "address_of"]
 
@@ -21,13 +20,13 @@ __all__ = ["PinnedBuffer", "PinnedMemory", "PinnedRing", "address_of"]
 class _Allocation(int):
     """Address of pinned memory, which goes back to the driver with the object."""
 
-    queue: DeviceQueue
+    queue: CommandQueue
 
     def __del__(self) -> None:
         self.queue.discard(_freed, int(self))
 
 
-def _freed(queue: DeviceQueue, address: int) -> None:
+def _freed(queue: CommandQueue, address: int) -> None:
     # A queued copy may be reading it.
     queue.driver.synchronize_stream(queue.stream)
     queue.driver.free_pinned(address)
@@ -42,7 +41,7 @@ class PinnedMemory:
 
     alignment_bytes = 64
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: CommandQueue) -> None:
         self._queue = queue
         self.name = f"the host, pinned for {queue.name}"
 
@@ -76,7 +75,7 @@ class PinnedBuffer:
         OutOfMemory: the system pins no more memory.
     """
 
-    def __init__(self, queue: DeviceQueue, nbytes: int) -> None:
+    def __init__(self, queue: CommandQueue, nbytes: int) -> None:
         self.nbytes = nbytes
         self._memory = queue.pinned.allocate(nbytes)
         # Copies of whoever had it before may still be queued, and the host writes at once.
@@ -95,7 +94,7 @@ class PinnedRing:
         nbytes: size of each.
     """
 
-    def __init__(self, queue: DeviceQueue, count: int, nbytes: int) -> None:
+    def __init__(self, queue: CommandQueue, count: int, nbytes: int) -> None:
         self.nbytes = nbytes
         self._buffers = [PinnedBuffer(queue, nbytes) for _ in range(count)]
         self._events: list[Handle] = [queue.driver.make_event() for _ in range(count)]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ort_sdk_cuda.driver import Handle
 
+from .command_queue import CommandQueue
 from .reports import RunReports
-
-if TYPE_CHECKING:
-    from .device_queue import DeviceQueue
 
 __all__ = ["QueueEvent"]
 
@@ -24,7 +20,7 @@ class QueueEvent:
         is_timed: whether the time between two of them can be asked for.
     """
 
-    def __init__(self, queue: DeviceQueue, handle: Handle, run: RunReports, *, is_timed: bool = False) -> None:
+    def __init__(self, queue: CommandQueue, handle: Handle, run: RunReports, *, is_timed: bool = False) -> None:
         self.queue, self.handle = queue, handle
         self._run, self._is_timed = run, is_timed
 

@@ -7,19 +7,16 @@ the run's, and the device's is cleared: so a run that ends before its work is to
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_sdk.api import InvalidArgument
 from ort_sdk.device.status import fault_text
 
+from .command_queue import CommandQueue
 from .pinned import PinnedBuffer
 
-if TYPE_CHECKING:
-    from .device_queue import DeviceQueue
-
-__all__ = ["ReportWords", "RunReports"]
+__all__ = ["WORD_BYTES", "ReportWords", "RunReports"]
 
 PAGE_BYTES = 4096
 WORD_BYTES = 4
@@ -51,13 +48,14 @@ class ReportWords:
 
     Args:
         queue: of the device, whose commands are being queued.
+        device_word: address of a word of the device.
     """
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: CommandQueue, device_word: int) -> None:
         self._queue = queue
         self._free: collections.deque[tuple[PinnedBuffer, int]] = collections.deque()
-        self.device_word = queue.allocate(WORD_BYTES)
-        """Its address: the last argument of kernels that report."""
+        self.device_word = device_word
+        """The last argument of kernels that report."""
         queue.driver.fill_words(self.device_word, 0, 1, queue.stream)
 
     def collect(self, run: RunReports) -> None:
