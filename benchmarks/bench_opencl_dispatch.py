@@ -15,9 +15,9 @@ import sys
 import time
 
 import numpy as np
-from ort_sdk_opencl.bound_calls import joined
 from ort_sdk_opencl.device import device_context
 from ort_sdk_opencl.devices import find_devices
+from ort_sdk_opencl.launching.bound_calls import joined
 
 from ort_sdk.api import TensorElementType
 from ort_sdk.device import KernelSource, Launch, Scalar

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,10 @@ from ort_sdk.api import HostArray, TensorElementType
 from .expressions.elementwise import elementwise_launch
 from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, item_bytes, resolved
+from .form_choice import FormChoice
 from .launcher import Launcher
 from .launches import Launch, Memory
 from .recently_used import RecentlyUsed
-
-if TYPE_CHECKING:
-    from .drivers.tuning import Tuning
 
 __all__ = ["DeviceContext", "HostReadDuringCapture", "Recording", "constant_of"]
 
@@ -57,7 +54,7 @@ class DeviceContext:
         tuning: forms of kernels that are preferred on the device; None for those that plans prefer for its class.
     """
 
-    def __init__(self, launcher: Launcher, tuning: Tuning | None = None) -> None:
+    def __init__(self, launcher: Launcher, tuning: FormChoice | None = None) -> None:
         self.launcher, self.tuning = launcher, tuning
         self.device = launcher.device_class
         self._thread = threading.local()

@@ -35,7 +35,7 @@ def context(index):
 @pytest.fixture
 def waits(monkeypatch):
     """The ends of runs that somebody waits for, and whether the device had come there."""
-    from ort_sdk_opencl.runs import OpenClEvent
+    from ort_sdk_opencl.queueing.runs import OpenClEvent
 
     counted = []
     reached = OpenClEvent.reached
@@ -202,7 +202,7 @@ def test_large_feeds_may_change_when_a_run_returns(providers, index, context):
 
 
 def test_more_small_feeds_than_the_ring_has_room_for(context):
-    from ort_sdk_opencl.staging import MOST_STAGED_BYTES, RING_BYTES
+    from ort_sdk_opencl.queueing.staging import MOST_STAGED_BYTES, RING_BYTES
 
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, MOST_STAGED_BYTES // 4, 4 * RING_BYTES // MOST_STAGED_BYTES)

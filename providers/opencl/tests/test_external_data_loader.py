@@ -71,7 +71,8 @@ class _Counting:
 @pytest.fixture
 def counted(monkeypatch):
     """Counts how weights come to the device; copies of them by the data transfer are errors."""
-    from ort_sdk_opencl import device_queue, external_data_loader
+    from ort_sdk_opencl import external_data_loader
+    from ort_sdk_opencl.queueing import device_queue
 
     counting = _Counting()
     monkeypatch.setattr(external_data_loader, "cl", counting)

@@ -41,7 +41,7 @@ def _raising(code):
 @pytest.mark.parametrize("code", ["OUT_OF_RESOURCES", "INVALID_COMMAND_QUEUE", -9999])
 def test_a_lost_device(providers, index, monkeypatch, runs, code):
     from ort_sdk_opencl.device import device_context
-    from ort_sdk_opencl.device_queue import DeviceQueue
+    from ort_sdk_opencl.queueing.device_queue import DeviceQueue
 
     session = _session(providers)
     for _ in range(runs):
@@ -221,7 +221,7 @@ def test_a_device_that_is_lost_while_another_session_runs(providers, monkeypatch
 @pytest.mark.parametrize("runs", [0, 1], ids=["step by step", "as a program is made"])
 @pytest.mark.parametrize("code", ["BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"])
 def test_a_driver_that_cannot_compile(providers, context, monkeypatch, runs, code):
-    from ort_sdk_opencl import programs
+    from ort_sdk_opencl.launching import programs
 
     error = OutOfMemory if code == "OUT_OF_HOST_MEMORY" else RuntimeException
     session = _session(providers)

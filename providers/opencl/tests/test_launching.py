@@ -34,7 +34,7 @@ def _layers(depth, size):
 
 
 def test_a_program_is_one_call_that_sets_no_fixed_argument(providers, monkeypatch):
-    from ort_sdk_opencl import bound_calls
+    from ort_sdk_opencl.launching import bound_calls
 
     session = ort.InferenceSession(_layers(6, 16), providers=providers)
     x = np.random.default_rng(0).standard_normal((3, 16)).astype(np.float32)
@@ -69,7 +69,7 @@ def test_bound_calls_keep_their_memory(context):
         Launch(kernel, (1,), (8,), (x.memory, y.memory, Scalar("f32", 1.0)), (1,)),
         Launch(kernel, (1,), (8,), (y.memory, z.memory, Scalar("f32", -3.0)), (1,)),
     ]
-    from ort_sdk_opencl.bound_calls import joined
+    from ort_sdk_opencl.launching.bound_calls import joined
 
     ((count, call),) = joined([launcher.bind([each], {}, []) for each in launches])
     assert count == 2
@@ -85,7 +85,7 @@ def test_bound_calls_keep_their_memory(context):
 
 
 def test_long_calls_are_flushed_on_the_way(context, monkeypatch):
-    from ort_sdk_opencl.bound_calls import FLUSHED_ROWS, OpenClCall
+    from ort_sdk_opencl.launching.bound_calls import FLUSHED_ROWS, OpenClCall
 
     from ort_sdk.device import Scalar
 
@@ -148,7 +148,7 @@ def test_threads_launch_at_once(context):
 
 def test_a_thread_waits_for_its_own_work_only(context, monkeypatch):
     """A run's end is an event of its own, and not the end of all that any session has queued."""
-    from ort_sdk_opencl.device_queue import DeviceQueue
+    from ort_sdk_opencl.queueing.device_queue import DeviceQueue
 
     def refuse(self):
         raise AssertionError("waited for all commands of the device")

@@ -18,7 +18,7 @@ TEXT = "KERNEL WORKGROUP(4, 1, 1) void twice(GLOBAL(f32) x) { x[LANE(0)] = STEP 
 @pytest.fixture
 def launcher_of_store(index):
     from ort_sdk_opencl.device import device_context
-    from ort_sdk_opencl.launcher import OpenClLauncher
+    from ort_sdk_opencl.launching.launcher import OpenClLauncher
 
     queue = device_context(index).launcher.queue
     form = DeviceForm(OPENCL, queue.found.device_class())
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_compiled_anew(folder, launcher_of_store, damage):
 
 
 def test_what_the_driver_does_not_take_is_compiled_anew(folder, launcher_of_store):
-    from ort_sdk_opencl.programs import Programs
+    from ort_sdk_opencl.launching.programs import Programs
 
     launcher = launcher_of_store()
     text = launcher.dialect.source(TEXT, {"HAS_F64": 1, "STEP": "2.0f"})

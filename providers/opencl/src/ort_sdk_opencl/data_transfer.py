@@ -9,8 +9,8 @@ import numpy as np
 from ort_sdk.api import HostArray, OrtDevice, Slot
 from ort_sdk.device import DeviceArray, DeviceContext, DeviceDataTransfer
 
-from .bound_calls import OpenClCopy
 from .device import launcher_of
+from .launching.bound_calls import OpenClCopy
 
 __all__ = ["OpenClDataTransfer"]
 

@@ -18,10 +18,10 @@ from ort_sdk.device.drivers import (
     opened_store,
 )
 
-from .device_queue import DeviceQueue
 from .devices import DIALECTS, FoundDevice, find_devices
-from .launcher import OpenClLauncher
+from .launching.launcher import OpenClLauncher
 from .options import ProviderOptions
+from .queueing.device_queue import DeviceQueue
 
 __all__ = ["context_in_form", "context_of", "device_context", "find_devices", "launcher_of", "listed_devices"]
 

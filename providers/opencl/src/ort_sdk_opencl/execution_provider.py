@@ -9,8 +9,8 @@ from ort_sdk.api import Array, OrtDevice, TensorElementType
 from ort_sdk.api import NotImplemented as OrtNotImplemented
 from ort_sdk.device import DeviceExecutionProvider
 
-from .bound_calls import joined
 from .device import context_of, launcher_of
+from .launching.bound_calls import joined
 from .options import ProviderOptions
 
 __all__ = ["OpenClExecutionProvider"]

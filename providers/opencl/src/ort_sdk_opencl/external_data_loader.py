@@ -15,7 +15,7 @@ from ort_sdk.device import DeviceArray, DeviceContext, Memory
 from ort_sdk.device.expressions.nodes import Strided
 
 from .device import launcher_of
-from .device_queue import DeviceQueue
+from .queueing.device_queue import DeviceQueue
 
 __all__ = ["LEAST_SHARED_BYTES", "OpenClExternalDataLoader"]
 

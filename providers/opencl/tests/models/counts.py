@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from ort_sdk_opencl.bound_calls import OpenClCall, OpenClCopy, OpenClSequence
-from ort_sdk_opencl.device_queue import DeviceQueue
-from ort_sdk_opencl.launcher import OpenClLauncher
-from ort_sdk_opencl.staging import MOST_STAGED_BYTES
+from ort_sdk_opencl.launching.bound_calls import OpenClCall, OpenClCopy, OpenClSequence
+from ort_sdk_opencl.launching.launcher import OpenClLauncher
+from ort_sdk_opencl.queueing.device_queue import DeviceQueue
+from ort_sdk_opencl.queueing.staging import MOST_STAGED_BYTES
 
 
 @dataclasses.dataclass

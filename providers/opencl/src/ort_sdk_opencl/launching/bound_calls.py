@@ -11,8 +11,7 @@ import pyopencl as cl
 from ort_sdk.api import Slot
 from ort_sdk.api.stopping import check_stopped
 from ort_sdk.device import CapturedCall, Memory
-
-from .device_queue import DeviceQueue
+from ort_sdk_opencl.queueing.device_queue import DeviceQueue
 
 __all__ = ["OpenClCall", "OpenClCopy", "OpenClSequence", "joined"]
 

@@ -13,11 +13,11 @@ from ort_sdk.api import Event, HostArray
 from ort_sdk.device import Argument, KernelSource, Launch, Memory, MovingMemory, Scalar, packed_scalar
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool
 from ort_sdk.device.recently_used import RecentlyUsed
+from ort_sdk_opencl.queueing.device_queue import DeviceQueue
+from ort_sdk_opencl.queueing.runs import OpenClEvent
 
 from .bound_calls import OpenClCall
-from .device_queue import DeviceQueue
 from .programs import MOST_PROGRAMS, Programs
-from .runs import OpenClEvent
 
 __all__ = ["OpenClLauncher"]
 

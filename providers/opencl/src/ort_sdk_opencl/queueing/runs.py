@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyopencl as cl
 
+from ort_sdk.api import OrtSdkError
 from ort_sdk.device import RunEvent
-
-if TYPE_CHECKING:
-    from .device_queue import DeviceQueue
 
 __all__ = ["OpenClEvent", "QueuedRun", "RunContext", "StatusWord", "ThreadRuns"]
 
@@ -91,6 +89,22 @@ class RunContext:
             self._end(run)
 
 
+class EventQueue(Protocol):
+    """What events need of the queue that they are of."""
+
+    name: str
+    """Of the device, for errors."""
+
+    def check(self) -> None:
+        """Raise if the device is lost."""
+
+    def failed(self, error: Any, attempt: str) -> OrtSdkError:
+        """The host's error for one of OpenCL's."""
+
+    def give_back(self, word: StatusWord) -> None:
+        """Use a word again, which is zero."""
+
+
 class OpenClEvent(RunEvent):
     """The end of what a run has queued so far.
 
@@ -103,7 +117,7 @@ class OpenClEvent(RunEvent):
 
     __slots__ = ("_last", "_word", "queue")
 
-    def __init__(self, queue: DeviceQueue, last: Any, word: StatusWord | None, earlier: OpenClEvent | None) -> None:
+    def __init__(self, queue: EventQueue, last: Any, word: StatusWord | None, earlier: OpenClEvent | None) -> None:
         super().__init__(queue.name, earlier)
         self.queue, self._last, self._word = queue, last, word
 

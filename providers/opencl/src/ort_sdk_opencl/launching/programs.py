@@ -14,8 +14,8 @@ from ort_sdk.api import RuntimeException
 from ort_sdk.device import Dialect, KernelSource
 from ort_sdk.device.drivers import DriverStore
 from ort_sdk.device.recently_used import RecentlyUsed
+from ort_sdk_opencl.queueing.device_queue import DeviceQueue
 
-from .device_queue import DeviceQueue
 from .kernel_objects import kernel_object
 
 __all__ = ["MOST_PROGRAMS", "Programs"]

@@ -10,9 +10,9 @@ import pyopencl as cl
 
 from ort_sdk.api import DeviceReset, HostArray, OrtSdkError
 from ort_sdk.device.drivers import as_bytes
+from ort_sdk_opencl.devices import FoundDevice
+from ort_sdk_opencl.errors import NO_ROOM, is_loss, translated
 
-from .devices import FoundDevice
-from .errors import NO_ROOM, is_loss, translated
 from .runs import OpenClEvent, QueuedRun, RunContext, StatusWord, ThreadRuns
 from .staging import MOST_STAGED_BYTES, StagingRing
 
