@@ -77,6 +77,12 @@ for number in range(count):
         tell()
 """
 SAMPLES = 8
+NOISE_BYTES = 4 << 20
+"""That a process, or slabs of the pool, grow by without keeping anything of a run: 420 bytes for each of ten thousand."""
+KERNEL_BYTES = {"pocl": 1 << 19, "intel": 4 << 20}
+"""What a platform's driver keeps for a kernel."""
+MOST_KERNELS = 200
+"""For all shapes of the model."""
 
 
 def _measured(work, index, count):
@@ -87,32 +93,33 @@ def _measured(work, index, count):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _assert_flat(rows, most_grown_bytes):
-    """What grows in the first half is what caches keep."""
+def _assert_flat(rows, platform):
+    """What grows in the first half is what caches keep; later come a few more kernels for sizes that were not met before."""
     private, in_use, held, kept, _ = zip(*rows, strict=True)
     half = SAMPLES // 2
     shown = f"private, in use, held, programs kept and made: {rows}"
-    assert max(private[half:]) <= max(private[:half]) + most_grown_bytes, shown
-    assert max(in_use[half:]) <= max(in_use[:half]), shown
-    assert max(held[half:]) <= max(held[:half]), shown
-    assert max(kept[half:]) <= max(kept[:half]), shown
+    more = kept[-1] - kept[half - 1]
+    assert kept[-1] < MOST_KERNELS, shown
+    assert max(private[half:]) <= max(private[:half]) + NOISE_BYTES + more * KERNEL_BYTES[platform], shown
+    assert max(in_use[half:]) <= max(in_use[:half]) + NOISE_BYTES, shown
+    assert max(held[half:]) <= max(held[:half]) + NOISE_BYTES, shown
 
 
-def test_runs_of_changing_shapes(index):
-    _assert_flat(_measured(SHAPES, index, 400), 4 << 20)
+def test_runs_of_changing_shapes(platform, index):
+    _assert_flat(_measured(SHAPES, index, 400), platform)
 
 
-def test_sessions_that_come_and_go(index):
-    _assert_flat(_measured(SESSIONS, index, 48), 4 << 20)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_ten_thousand_runs_of_changing_shapes(index):
-    _assert_flat(_measured(SHAPES, index, 10_000), 4 << 20)
+def test_sessions_that_come_and_go(platform, index):
+    _assert_flat(_measured(SESSIONS, index, 48), platform)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_five_hundred_sessions(index):
-    _assert_flat(_measured(SESSIONS, index, 504), 4 << 20)
+def test_ten_thousand_runs_of_changing_shapes(platform, index):
+    _assert_flat(_measured(SHAPES, index, 10_000), platform)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_five_hundred_sessions(platform, index):
+    _assert_flat(_measured(SESSIONS, index, 504), platform)

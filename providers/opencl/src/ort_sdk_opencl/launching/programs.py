@@ -20,7 +20,7 @@ from .kernel_objects import kernel_object
 
 __all__ = ["MOST_PROGRAMS", "Programs"]
 
-MOST_PROGRAMS = 1024
+MOST_PROGRAMS = 512
 """Programs that are kept: models come and go, and a kernel's text depends on the sizes of a run here and there."""
 _KIND = "program"
 
@@ -92,10 +92,10 @@ class Programs:
             return None
         try:
             program = _quiet(lambda: cl.Program(self._queue.context, [self._queue.found.device], [code]).build())
-            cl.Kernel(program, name)
+            names = program.get_info(cl.program_info.KERNEL_NAMES).split(";")
         except cl.Error:
             return None
-        return program
+        return program if name in names else None
 
     def _built(self, text: str, name: str) -> Any:
         self._queue.check()
