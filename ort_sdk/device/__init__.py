@@ -9,10 +9,10 @@ from .device_class import CPU_CLASS, GPU_CLASS, DeviceClass
 from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
 from .launcher import BoundLaunches, Launcher, MovingMemory, SupportsRuns
 from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
+from .operators.registry import device_registry
 from .programs.capture import CapturedCall
 from .programs.fusion import fuse_neighbours
 from .provider import DeviceAllocator, DeviceDataTransfer, DeviceExecutionProvider
-from .registry import device_registry
 from .run_events import RunEvent
 
 __all__ = [

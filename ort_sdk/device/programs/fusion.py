@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_sdk.api import FusedSteps, FusibleProgram, FusibleStep, Slot, StepFusion
 from ort_sdk.device.context import DeviceContext
-from ort_sdk.device.kernel import DeviceKernel, whole
+from ort_sdk.device.operators.kernel import DeviceKernel, whole
 
 from .capture import bind_launches
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument, KernelInfo, NodeArg
 from ort_sdk.device.boxes import suppression
-from ort_sdk.device.overrides import overridden
+from ort_sdk.device.operators.overrides import overridden
 
 from .device_contexts import CLASSES, host, launches_of, namespace
 

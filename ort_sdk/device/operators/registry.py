@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ort_sdk.api import KernelCreateInfo, KernelInfo, KernelRegistry, OrtMemType
+from ort_sdk.device.context import DeviceContext
+from ort_sdk.device.namespace.device_namespace import DeviceNamespace
 from ort_sdk.opset import add_opset
 
-from .context import DeviceContext
 from .kernel import DeviceKernel
-from .namespace.device_namespace import DeviceNamespace
 from .overrides import DECLINED, LEFT_ON_DEVICE, OVERWRITING, TAKEN_ON_DEVICE, overridden
 
 __all__ = ["device_registry"]

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ort_sdk.api import Compute, KernelInfo, KernelPredicate
+from ort_sdk.device.attention.group_query import IN_PLACE, group_query_attention
+from ort_sdk.device.boxes.suppression import non_max_suppression
+from ort_sdk.device.namespace.device_namespace import DeviceNamespace, Override
+from ort_sdk.device.products.overrides import PRODUCT_OVERRIDES
+from ort_sdk.device.recurrent.overrides import RECURRENT_OVERRIDES
+from ort_sdk.device.rows.operators import ROW_OVERRIDES
 from ort_sdk.opset.definition import input_rule
-
-from .attention.group_query import IN_PLACE, group_query_attention
-from .boxes.suppression import non_max_suppression
-from .namespace.device_namespace import DeviceNamespace, Override
-from .products.overrides import PRODUCT_OVERRIDES
-from .recurrent.overrides import RECURRENT_OVERRIDES
-from .rows.operators import ROW_OVERRIDES
 
 __all__ = ["DECLINED", "LEFT_ON_DEVICE", "OVERRIDES", "OVERWRITING", "TAKEN_ON_DEVICE", "Override", "overridden"]
 

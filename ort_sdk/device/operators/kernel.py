@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ort_sdk.api import OpKernel, Slot
-
-from .array import DeviceArray
-from .context import DeviceContext, HostReadDuringCapture
-from .programs.capture import bind_launches
+from ort_sdk.device.array import DeviceArray
+from ort_sdk.device.context import DeviceContext, HostReadDuringCapture
+from ort_sdk.device.programs.capture import bind_launches
 
 __all__ = ["DeviceKernel", "whole"]
 
