@@ -16,7 +16,7 @@ from .expressions.functions import DEAR
 from .expressions.nodes import Apply, Constant, Deferred, Node, Strided, element_count, item_bytes, resolved
 from .form_choice import FormChoice
 from .launcher import Launcher
-from .launches import Launch, Memory
+from .launches import Launch, Memory, MemoryPart
 from .recently_used import RecentlyUsed
 
 __all__ = ["DeviceContext", "HostReadDuringCapture", "Recording", "constant_of"]
@@ -103,6 +103,18 @@ class DeviceContext:
         recording = self.recording
         memory = self.launcher.allocate(max(nbytes, 1)) if recording is None else recording.allocate(nbytes)
         return Strided(memory, shape, element_type)
+
+    def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
+        """A part of memory, which may itself be one; launchers make parts of whole pieces only.
+
+        Args:
+            memory: has a handle.
+            offset_bytes: a multiple of the launcher's ``alignment_bytes``.
+            nbytes: size.
+        """
+        whole, start = memory.place
+        made = self.launcher.part(whole, start + offset_bytes, nbytes)
+        return made if isinstance(made, MemoryPart) else MemoryPart(nbytes, made.handle, whole, start + offset_bytes)
 
     def workspace(self, nbytes: int) -> Memory:
         """Memory that bound calls share, and that ends with the last of them; a larger block than before is another one."""

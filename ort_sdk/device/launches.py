@@ -15,7 +15,18 @@ from ort_sdk.api.data_classes import dataclass
 
 from .recently_used import RecentlyUsed
 
-__all__ = ["Argument", "KernelSource", "Launch", "Memory", "Scalar", "filled_source", "index32", "index64", "packed_scalar"]
+__all__ = [
+    "Argument",
+    "KernelSource",
+    "Launch",
+    "Memory",
+    "MemoryPart",
+    "Scalar",
+    "filled_source",
+    "index32",
+    "index64",
+    "packed_scalar",
+]
 
 MOST_DERIVED = 16
 """Pieces of memory that are kept of what kernels made of a constant: shapes of runs may be a part of it."""
@@ -62,6 +73,27 @@ class Memory:
         if len(self.readers) >= 16:
             self.readers = [each for each in self.readers if each() is not None]
         self.readers.append(weakref.ref(expression))
+
+
+class MemoryPart(Memory):
+    """A part of other memory, which it keeps alive.
+
+    Args:
+        nbytes: its size.
+        handle: the launcher's own.
+        whole: a piece that is no part.
+        offset_bytes: where it begins there.
+    """
+
+    __slots__ = ("_place",)
+
+    def __init__(self, nbytes: int, handle: Any, whole: Memory, offset_bytes: int) -> None:
+        super().__init__(nbytes, handle)
+        self._place = whole, offset_bytes
+
+    @property
+    def place(self) -> tuple[Memory, int]:
+        return self._place
 
 
 class Scalar(NamedTuple):

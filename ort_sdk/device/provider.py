@@ -110,7 +110,7 @@ class DeviceExecutionProvider(ExecutionProvider):
         launcher = self.context.launcher
         if start * row_bytes % launcher.alignment_bytes or start >= stop or not row_bytes:
             return None
-        part = launcher.part(source.held, start * row_bytes, (stop - start) * row_bytes)
+        part = self.context.part(source.held, start * row_bytes, (stop - start) * row_bytes)
         return array.made(Strided(part, (stop - start, *array.shape[1:]), array.element_type))
 
     def shares_memory(self, first: Array, second: Array, *, entirely: bool = False) -> bool:
@@ -205,7 +205,7 @@ class DeviceAllocator:
     def view(self, block: Memory, offset_bytes: int, shape: Sequence[int], element_type: TensorElementType) -> DeviceArray:
         """An array in a block."""
         nbytes = element_count(shape) * element_type.numpy_dtype.itemsize
-        part = self._context.launcher.part(block, offset_bytes, max(nbytes, 1)) if nbytes else Memory(1, block.handle)
+        part = self._context.part(block, offset_bytes, max(nbytes, 1)) if nbytes else Memory(1, block.handle)
         return DeviceArray(self._context, Strided(part, tuple(shape), element_type))
 
 

@@ -65,6 +65,15 @@ def test_cases_pass_and_run_on_the_device(module, part):
     assert on_device >= LEAST_SHARE * len(cases)
 
 
+@pytest.mark.parametrize("name", ["test_split_equal_parts_1d_opset13", "test_split_1d_uneven_split_opset18"])
+def test_parts_of_what_is_a_part_itself(module, name):
+    """A program keeps its values in parts of an arena, which Split divides again; boards divide whole pieces only."""
+    (case,) = (each for each in load_cases("node") if each.name == name)
+    session = ort.InferenceSession(case.model_bytes(), providers=[module.NAME, "CPUExecutionProvider"])
+    check_case(case, session)
+    assert {row.provider for row in session.placements()} == {module.NAME}
+
+
 def _gather():
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])

@@ -11,7 +11,7 @@ import threading
 from typing import Any, Protocol
 
 from ort_sdk.api import OutOfMemory
-from ort_sdk.device.launches import Memory
+from ort_sdk.device.launches import Memory, MemoryPart
 
 __all__ = ["DriverMemory", "MemoryPool"]
 
@@ -69,20 +69,6 @@ class PooledMemory(Memory):
         self._returned.append(self.block)
 
 
-class _Part(Memory):
-    """A part of other memory, which it keeps alive."""
-
-    __slots__ = ("offset", "whole")
-
-    def __init__(self, nbytes: int, handle: Any, whole: Memory, offset: int) -> None:
-        super().__init__(nbytes, handle)
-        self.whole, self.offset = whole, offset
-
-    @property
-    def place(self) -> tuple[Memory, int]:
-        return self.whole, self.offset
-
-
 class MemoryPool:
     """Memory of one device. Thread-safe.
 
@@ -134,9 +120,10 @@ class MemoryPool:
     def part(self, memory: Memory, offset_bytes: int, nbytes: int) -> Memory:
         """A part of memory, of the pool or of others, which it keeps alive."""
         # a driver makes parts of whole pieces only
-        whole, offset = (memory.whole, memory.offset + offset_bytes) if isinstance(memory, _Part) else (memory, offset_bytes)
-        root, start = (whole.block.root, whole.block.offset) if isinstance(whole, PooledMemory) else (whole.handle, 0)
-        return _Part(nbytes, self._driver.part(root, start + offset, nbytes), whole, offset)
+        whole, start = memory.place
+        offset = start + offset_bytes
+        root, first = (whole.block.root, whole.block.offset) if isinstance(whole, PooledMemory) else (whole.handle, 0)
+        return MemoryPart(nbytes, self._driver.part(root, first + offset, nbytes), whole, offset)
 
     def trim(self) -> None:
         """Give free blocks back to the driver; slabs stay."""

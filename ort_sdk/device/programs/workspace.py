@@ -31,7 +31,7 @@ def lay_out_workspace(
     if not total:
         return {}
     block = context.workspace(total)
-    return {memory: context.launcher.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)}
+    return {memory: context.part(block, offset, memory.nbytes) for memory, offset in zip(memories, offsets, strict=True)}
 
 
 def _lifetime(memory: Memory, lifetimes: Mapping[int, Sequence[int]]) -> BufferLifetime:
