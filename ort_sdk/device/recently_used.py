@@ -30,6 +30,11 @@ class RecentlyUsed(Generic[_K, _V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def values(self) -> list[_V]:
+        """All that is kept."""
+        with self._lock:
+            return list(self._entries.values())
+
     def get(self, key: _K) -> _V | None:
         """What is kept for a key; None if there is nothing, or not any more."""
         with self._lock:

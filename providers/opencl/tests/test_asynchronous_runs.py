@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper
 
 import ort_sdk as ort
 from ort_sdk.api import InvalidArgument, TensorElementType
-from ort_sdk.device import KernelSource, Launch
+from ort_sdk.device import DeviceArray, KernelSource, Launch
 
 pytestmark = pytest.mark.opencl
 
@@ -395,3 +396,17 @@ def test_there_are_no_addresses(providers, index):
     with pytest.raises(ort.api.Fail, match="do not have an address"):
         value.data_ptr()
     np.testing.assert_array_equal(value.numpy(), X)
+
+
+def test_a_value_that_is_brought_to_the_host_and_taken_back_in_one_call(context):
+    from ort_sdk_opencl.launching import OpenClCopy, joined
+
+    x = np.arange(64, dtype=np.float32)
+    first, second = (DeviceArray(context, context.upload(each, TensorElementType.FLOAT)) for each in (x, np.full_like(x, np.nan)))
+    on_host, queue = np.zeros_like(x), context.launcher.queue
+    slots = [SimpleNamespace(array=array) for array in (first, on_host, second)]
+    ((count, call),) = joined([OpenClCopy(queue, slots[0], slots[1]), OpenClCopy(queue, slots[1], slots[2])])
+    assert count == 2
+    call()
+    np.testing.assert_array_equal(on_host, x)
+    np.testing.assert_array_equal(context.download(second.node), x)

@@ -21,14 +21,13 @@ TYPES = (None, np.float32, np.int32)
 
 def test_kernels_of_one_signature_add_nothing_to_the_process(context, monkeypatch):
     programs = context.launcher.programs
-    first = programs.kernel(SOURCE, TYPES)
     lines = dict(linecache.cache)
+    first = programs.kernel(SOURCE, TYPES)
     made, generate = [], invoker._generate_enqueue_and_set_args_module
     monkeypatch.setattr(invoker, "_generate_enqueue_and_set_args_module", lambda *key: (made.append(key), generate(*key))[1])
     kernels = [programs.kernel(SOURCE, TYPES) for _ in range(50)]
     assert not made
     assert linecache.cache.keys() == lines.keys()
-    assert not any("pyopencl invoker" in name for name in lines)
     assert len({each.int_ptr for each in [first, *kernels]}) == 51
 
 

@@ -84,15 +84,22 @@ class OpenClCopy:
     def __call__(self) -> None:
         _run(self.queue, [self], "queueing a copy")
 
-    def enqueue(self) -> Any:
-        """Queue the copy, under the queue's lock; the event to be waited for before the host reads."""
+    def enqueue(self, *, follows_downloads: bool = False) -> Any:
+        """Queue the copy, under the queue's lock; the event to be waited for before the host reads.
+
+        Args:
+            follows_downloads: whether copies to the host are queued that may not have happened: what is copied to the device may
+                be what they bring, and is then to be read in its place in the queue.
+        """
         source, target, queue = self._source.array, self._target.array, self.queue
         if not target.nbytes:
             return None
         # a slot that moves may have been empty when the copy was bound
         if isinstance(target, np.ndarray):
             return queue.queue_download(source.dense().held.handle, target)
-        copy = queue.queue_upload(np.ascontiguousarray(source), target.dense().held.handle)
+        if follows_downloads and not source.flags.c_contiguous:
+            queue.settle()
+        copy = queue.queue_upload(np.ascontiguousarray(source), target.dense().held.handle, reads_at_once=not follows_downloads)
         if copy is not None:
             queue.read_before_the_end(copy)
         return None
@@ -117,7 +124,11 @@ def _run(queue: DeviceQueue, parts: Sequence[OpenClCall | OpenClCopy], attempt: 
     """Queue calls, and wait for what the host reads."""
     with queue.queueing(attempt):
         # An event of a copy that is dropped before it happened is waited for.
-        copies = [copy for part in parts if (copy := part.enqueue()) is not None]
+        copies = []
+        for part in parts:
+            copy = part.enqueue(follows_downloads=bool(copies)) if isinstance(part, OpenClCopy) else part.enqueue()
+            if copy is not None:
+                copies.append(copy)
         if copies:
             queue.record()
     if copies:

@@ -171,13 +171,19 @@ class DeviceQueue:
             with self.errors(f"copying {array.nbytes} bytes to the device"):
                 copy.wait()
 
-    def queue_upload(self, array: HostArray, handle: Any, offset_bytes: int = 0) -> Any:
+    def queue_upload(self, array: HostArray, handle: Any, offset_bytes: int = 0, *, reads_at_once: bool = True) -> Any:
         """Queue a copy of a contiguous host array to a buffer, inside ``queueing``.
+
+        Args:
+            array: has its contents, unless ``reads_at_once`` is false: then commands before may be to write them.
+            handle: buffer it goes to.
+            offset_bytes: where it begins there.
+            reads_at_once: whether a small array may be read before the commands that are queued.
 
         Returns:
             None if the array has been read; else the event of the copy, which reads it.
         """
-        if array.nbytes <= MOST_STAGED_BYTES:
+        if reads_at_once and array.nbytes <= MOST_STAGED_BYTES:
             if self._staging is None:
                 self._staging = StagingRing(self.context, self.queue)
             self.note(self._staging.upload(self.queue, array, handle, offset_bytes))
