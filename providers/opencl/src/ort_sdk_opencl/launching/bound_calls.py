@@ -124,9 +124,12 @@ def _run(queue: DeviceQueue, parts: Sequence[OpenClCall | OpenClCopy], attempt: 
     """Queue calls, and wait for what the host reads."""
     with queue.queueing(attempt):
         # An event of a copy that is dropped before it happened is waited for.
-        copies = []
+        copies: list[Any] = []
         for part in parts:
-            copy = part.enqueue(follows_downloads=bool(copies)) if isinstance(part, OpenClCopy) else part.enqueue()
+            if isinstance(part, OpenClCall):
+                part.enqueue()
+                continue
+            copy = part.enqueue(follows_downloads=bool(copies))
             if copy is not None:
                 copies.append(copy)
         if copies:
