@@ -258,6 +258,24 @@ class DeviceDataTransfer:
         """Queue a copy to an array of the same shape and type, by a kernel; a library's own copy may be faster."""
         self._context.write(source.node, target.strided())
 
+    def copy_all(
+        self, arrays: Sequence[DeviceArray], source: OrtDevice, destinations: Sequence[HostArray | None]
+    ) -> Sequence[HostArray]:
+        """Contents of several arrays; see the contract's ``SupportsCopyAll``."""
+        given = zip(arrays, destinations, strict=True)
+        pairs = [(array.dense(), np.empty(array.shape, array.dtype) if into is None else into) for array, into in given]
+        rows = [into if into.flags.c_contiguous else np.empty(into.shape, into.dtype) for _, into in pairs]
+        self.download_all([(array.held, row) for (array, _), row in zip(pairs, rows, strict=True) if row.nbytes])
+        for (_, into), row in zip(pairs, rows, strict=True):
+            if into is not row:
+                into[...] = row
+        return [into for _, into in pairs]
+
+    def download_all(self, pairs: Sequence[tuple[Memory, HostArray]]) -> None:
+        """Copy memories to contiguous host arrays, one by one; a library may do so with one wait for all."""
+        for memory, array in pairs:
+            self._context.launcher.download(memory, array)
+
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
         """See the contract's ``SupportsBindCopy``."""
 

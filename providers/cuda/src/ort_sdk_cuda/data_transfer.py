@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from ort_sdk.api import HostArray, OrtDevice, Slot
-from ort_sdk.device import DeviceArray, DeviceContext, DeviceDataTransfer
+from ort_sdk.device import DeviceArray, DeviceContext, DeviceDataTransfer, Memory
 
 from .device import launcher_of
 from .launching import CudaCopy
@@ -29,44 +27,17 @@ class CudaDataTransfer(DeviceDataTransfer):
         super().__init__(device, context)
         self._queue = launcher_of(context).queue
 
-    def can_copy(self, source: OrtDevice, target: OrtDevice) -> bool:
-        return super().can_copy(source, target) or source == target == self._device
-
-    def copy(self, array: HostArray | DeviceArray, source: OrtDevice, target: OrtDevice) -> HostArray | DeviceArray:
-        if not target.is_cpu and isinstance(array, DeviceArray):
-            return array.made(self._context.copied(array.dense()))
-        found = super().copy(array, source, target)
-        if target.is_cpu:
-            self._queue.run.raise_first(self._queue.name)
-        return found
-
-    def copy_into(
-        self, array: HostArray | DeviceArray, source: OrtDevice, destination: HostArray | DeviceArray, target: OrtDevice
-    ) -> None:
-        if isinstance(array, DeviceArray) and isinstance(destination, DeviceArray):
-            nbytes, addresses = array.nbytes, (destination.dense().held.handle, array.dense().held.handle)
-            if nbytes and addresses[0] != addresses[1]:
-                with self._queue.commands(f"copying {nbytes} bytes on the device") as driver:
-                    driver.copy_on_device(*addresses, nbytes, self._queue.stream)
-            return
-        super().copy_into(array, source, destination, target)
-        if target.is_cpu:
-            self._queue.run.raise_first(self._queue.name)
-
     def bind_copy(self, source: Slot, target: Slot) -> Callable[[], None]:
         return CudaCopy(self._queue, source, target)
 
-    def copy_all(
-        self, arrays: Sequence[DeviceArray], source: OrtDevice, destinations: Sequence[HostArray | None]
-    ) -> Sequence[HostArray]:
-        """Contents of several arrays; see the contract's ``SupportsCopyAll``."""
-        found = []
-        for array, into in zip(arrays, destinations, strict=True):
-            target = np.empty(array.shape, array.dtype) if into is None else into
-            super().copy_into(array, source, target, OrtDevice())
-            found.append(target)
-        self._queue.run.raise_first(self._queue.name)
-        return found
+    def copy_on_device(self, source: DeviceArray, target: DeviceArray) -> None:
+        addresses = target.dense().held.handle, source.dense().held.handle
+        if source.nbytes and addresses[0] != addresses[1]:
+            with self._queue.commands(f"copying {source.nbytes} bytes on the device") as driver:
+                driver.copy_on_device(*addresses, source.nbytes, self._queue.stream)
+
+    def download_all(self, pairs: Sequence[tuple[Memory, HostArray]]) -> None:
+        self._queue.download([(memory.handle, array) for memory, array in pairs])
 
     def stream_into(self, pieces: Iterable[HostArray], destination: DeviceArray, target: OrtDevice) -> None:
         """Fill ``destination`` piece by piece; see the contract's ``SupportsStreamInto``."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ort_sdk.api import Array, Event, OrtDevice, TensorElementType
@@ -12,7 +11,6 @@ from ort_sdk.device import DeviceArray, DeviceExecutionProvider
 from .device import context_of, launcher_of
 from .launching import joined
 from .options import ProviderOptions
-from .queueing import QueueEvent, RunReports
 from .sharing import DLPACK_TYPE, given_tensor, taken_tensor, wrapped
 
 __all__ = ["CudaExecutionProvider"]
@@ -35,32 +33,6 @@ class CudaExecutionProvider(DeviceExecutionProvider):
         self._launcher = launcher_of(self.context)
         self._queue = self._launcher.queue
         self._uses_graphs = options.uses_graphs
-        self._reporting: list[RunReports] = []
-        """Those whose kernels report, since the stream was last waited for."""
-
-    @contextlib.contextmanager
-    def run_scope(self) -> Iterator[None]:
-        with self._queue.run_scope() as run:
-            try:
-                yield
-            finally:
-                if run.words:
-                    self._reporting.append(run)
-
-    def synchronize(self) -> None:
-        runs, self._reporting = self._reporting, []
-        self._queue.record().wait()
-        for run in runs:
-            run.raise_first(self._queue.name)
-
-    def record_event(self) -> QueueEvent:
-        return self._queue.record()
-
-    def order_after(self, event: Event) -> None:
-        if isinstance(event, QueueEvent):
-            self._queue.order_after(event)
-        else:
-            event.wait()
 
     def shares_memory(self, first: Array, second: Array, *, entirely: bool = False) -> bool:
         if isinstance(first, DeviceArray) and isinstance(second, DeviceArray):
@@ -76,13 +48,6 @@ class CudaExecutionProvider(DeviceExecutionProvider):
 
     def from_dlpack(self, tensor: Any) -> DeviceArray:
         return taken_tensor(self.context, self._queue, tensor)
-
-    def stamp(self) -> QueueEvent:
-        return self._queue.record(is_timed=True)
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        with self._queue.waiting("reading the time of events") as driver:
-            return driver.elapsed_seconds(start.handle, end.handle)
 
     def join_calls(self, calls: Sequence[Callable[[], Any]]) -> Sequence[tuple[int, Callable[[], Any]]]:
         return joined(calls, uses_graphs=self._uses_graphs)

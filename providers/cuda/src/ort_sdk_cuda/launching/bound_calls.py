@@ -243,7 +243,7 @@ class CudaCopy:
         if self.to_host and self._pinned:
             driver.copy_to_host(self._pinned, device, self._nbytes, stream)
         elif self.to_host:
-            self.queue.download(device, self._target.array)
+            self.queue.download([(device, self._target.array)])
         elif self._pinned:
             driver.copy_to_device(device, self._pinned, self._nbytes, stream)
         else:

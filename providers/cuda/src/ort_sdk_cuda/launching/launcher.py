@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
-from ort_sdk.api import HostArray
+from ort_sdk.api import Event, HostArray
 from ort_sdk.device import Argument, Launch, Memory, MovingMemory, Scalar
 from ort_sdk.device.drivers import DeviceForm, DriverStore, MemoryPool
 from ort_sdk_cuda.driver.cuda_driver import Extent
-from ort_sdk_cuda.queueing import DeviceQueue
+from ort_sdk_cuda.queueing import DeviceQueue, QueueEvent
 
 from .argument_cells import ArgumentCells
 from .bound_calls import CudaCall, MovingArgument, Row
@@ -48,10 +49,29 @@ class CudaLauncher:
         self.queue.upload(array, memory.handle)
 
     def download(self, memory: Memory, array: HostArray) -> None:
-        self.queue.download(memory.handle, array)
+        self.queue.download([(memory.handle, array)])
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def run(self) -> AbstractContextManager[None]:
+        return self.queue.run()
+
+    def record_event(self) -> QueueEvent:
+        return self.queue.record()
+
+    def order_after(self, event: Event) -> None:
+        if isinstance(event, QueueEvent):
+            self.queue.order_after(event)
+        else:
+            event.wait()
+
+    def stamp(self) -> QueueEvent:
+        return self.queue.record(is_timed=True)
+
+    def seconds_between(self, start: QueueEvent, end: QueueEvent) -> float:
+        with self.queue.waiting("reading the time of events") as driver:
+            return driver.elapsed_seconds(start.handle, end.handle)
 
     def launch(self, launch: Launch) -> None:
         queue, row = self.queue, self._row(launch)

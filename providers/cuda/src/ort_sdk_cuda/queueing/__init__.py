@@ -3,6 +3,5 @@
 from .device_queue import DeviceQueue
 from .pinned import PinnedBuffer, PinnedRing, address_of
 from .queue_event import QueueEvent
-from .reports import RunReports
 
-__all__ = ["DeviceQueue", "PinnedBuffer", "PinnedRing", "QueueEvent", "RunReports", "address_of"]
+__all__ = ["DeviceQueue", "PinnedBuffer", "PinnedRing", "QueueEvent", "address_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ort_sdk.api import HostArray
 from ort_sdk.device.drivers import MemoryPool, as_bytes
@@ -15,7 +15,7 @@ from ort_sdk_cuda.errors import NO_ROOM
 from .command_queue import CommandQueue
 from .pinned import PinnedMemory, PinnedRing, address_of
 from .queue_event import QueueEvent
-from .reports import WORD_BYTES, ReportWords, RunReports
+from .reports import WORD_BYTES, ReportWord, ReportWords
 
 __all__ = ["DeviceQueue"]
 
@@ -27,7 +27,8 @@ class _Thread(threading.local):
     """What one thread has queued and not waited for."""
 
     def __init__(self) -> None:
-        self.run = RunReports()
+        self.run: list[ReportWord] = []
+        """What its kernels report to."""
         self.has_queued = False
 
 
@@ -105,11 +106,16 @@ class DeviceQueue(CommandQueue):
         with self.commands(f"copying {array.nbytes} bytes to the device") as driver:
             self._staging.upload(driver, array, address, self.stream)
 
-    def download(self, address: int, array: HostArray) -> None:
-        """Copy memory to a contiguous host array, and wait for it."""
-        with self.waiting(f"copying {array.nbytes} bytes from the device") as driver:
-            driver.copy_to_host(address_of(as_bytes(array)), address, array.nbytes, self.stream)
-            driver.synchronize_stream(self.stream)
+    def download(self, pairs: Sequence[tuple[int, HostArray]]) -> None:
+        """Copy memory to contiguous host arrays, with one wait for all of them.
+
+        Raises:
+            InvalidArgument: a kernel of the run met contents that it cannot take.
+        """
+        with self.waiting(f"copying {len(pairs)} arrays from the device") as driver:
+            for address, array in pairs:
+                driver.copy_to_host(address_of(as_bytes(array)), address, array.nbytes, self.stream)
+        self._wait_for_run()
 
     # -- waiting
 
@@ -117,9 +123,8 @@ class DeviceQueue(CommandQueue):
         """The end of the work that was queued so far, of this thread's run."""
         with self.commands("recording an event") as driver:
             free = self.events[is_timed]
-            event = QueueEvent(
-                self, free.popleft() if free else driver.make_event(is_timed=is_timed), self._thread.run, is_timed=is_timed
-            )
+            handle = free.popleft() if free else driver.make_event(is_timed=is_timed)
+            event = QueueEvent(self, handle, tuple(self._thread.run), is_timed=is_timed)
             driver.record_event(event.handle, self.stream)
         return event
 
@@ -138,22 +143,25 @@ class DeviceQueue(CommandQueue):
         """
         self.check()
         if self._thread.has_queued:
+            self._wait_for_run()
+
+    def _wait_for_run(self) -> None:
+        own = self._thread
+        try:
             self.record().wait()
-            self._thread.has_queued = False
+        finally:
+            # it is raised once
+            own.run.clear()
+            own.has_queued = False
 
     # -- runs
 
-    @property
-    def run(self) -> RunReports:
-        """Of this thread."""
-        return self._thread.run
-
     @contextlib.contextmanager
-    def run_scope(self) -> Iterator[RunReports]:
+    def run(self) -> Iterator[None]:
         """Context of a run on this thread, which waits for nothing at its end."""
-        earlier, self._thread.run = self._thread.run, RunReports()
+        earlier, self._thread.run = self._thread.run, []
         try:
-            yield self._thread.run
+            yield
         finally:
             self._thread.run = earlier
 
