@@ -109,7 +109,7 @@ class SupportsRuns(Protocol):
         """Let what is queued from now on begin when an event has happened, which may be of another device."""
 
     def stamp(self) -> Any:
-        """A point in what is queued so far, with the device's time when it comes there."""
+        """A point in what is queued so far, with the device's time when it is reached."""
 
     def seconds_between(self, start: Any, end: Any) -> float:
-        """Seconds between two stamps to which the device has come."""
+        """Seconds between two stamps that the device has reached."""

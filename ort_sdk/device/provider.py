@@ -66,7 +66,7 @@ class DeviceExecutionProvider(ExecutionProvider):
         try:
             self._unread.wait()
         except OrtSdkError:
-            # what was queued first is told first, when all is done
+            # the error of what was queued first is raised, when all is done
             with contextlib.suppress(OrtSdkError):
                 self.context.launcher.finish()
             raise

@@ -30,10 +30,10 @@ class RunEvent:
         self._lock = threading.Lock()
         self._bits: int | None = None
         self.was_raised = False
-        """Whether somebody was told what went wrong."""
+        """Whether the error was raised."""
 
     def reached(self) -> int:
-        """Block until the device has come there, and give the bits that the run's kernels reported. Not called again after that.
+        """Block until the device has reached it, and give the bits that the run's kernels reported. Not called again after that.
 
         Raises:
             OrtSdkError: the device failed.
@@ -89,10 +89,10 @@ class UnreadRuns:
         self._lock = threading.Lock()
         self._events: deque[RunEvent] = deque()
         self._failed: RunEvent | None = None
-        """The first that the device has come to, and that nobody may know of."""
+        """The first that failed and whose error may not have been raised."""
 
     def add(self, event: RunEvent) -> None:
-        """Remember the end of a run, and forget earlier ones that the device has come to; waits if there are too many others."""
+        """Remember the end of a run, and forget earlier ones that the device has reached; waits if there are too many others."""
         if event.is_known:
             return
         with self._lock:
@@ -107,7 +107,7 @@ class UnreadRuns:
         """Wait for all of them, and forget them.
 
         Raises:
-            OrtSdkError: the first error that nobody was told.
+            OrtSdkError: the first error that was not raised before.
         """
         with self._lock:
             events = [*([] if self._failed is None else [self._failed]), *self._events]

@@ -1,4 +1,4 @@
-"""The device layer's provider over launchers without a device: who is waited for, and whom errors are told."""
+"""The device layer's provider over launchers without a device: what is waited for, and where errors are raised."""
 
 import contextlib
 import threading
@@ -30,7 +30,7 @@ class WaitingLauncher(RecordingLauncher):
 
 
 class Event(RunEvent):
-    """Happens when it is told to."""
+    """Happens when a test says so."""
 
     def __init__(self, bits=0, earlier=None):
         super().__init__("a device that is none", earlier)
@@ -207,7 +207,7 @@ def test_an_event_raises_what_its_run_reported_before():
         second.wait()
 
 
-def test_a_device_that_fails_is_told_at_each_wait():
+def test_a_device_that_fails_raises_at_each_wait():
     event = Event(None)
     event.happened.set()
     unread = UnreadRuns()

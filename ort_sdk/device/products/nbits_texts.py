@@ -71,7 +71,7 @@ KERNEL WORKGROUP(LANES, 1, 1) void multiply(PARAMETERS) {
       f32v part[ROWS][COLUMNS];
       UNROLL for (int c = 0; c < COLUMNS; c++) {
         packed[c] = VLOAD(CODES + own[c] * BLOCKS * WORDS + chunk * VW);
-        /* rows end long before processors foresee what is read next: that is the next columns */
+        /* rows are too short for the hardware prefetcher to see that the next columns are read next */
         PREFETCH(CODES + (i64)(own[c] + COLUMNS) * BLOCKS * WORDS + chunk * VW);
         PREFETCH(SCALES_AT(own[c] + COLUMNS, chunk));
         f32v middle = MIDDLES(own[c], chunk);

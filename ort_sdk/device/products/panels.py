@@ -13,6 +13,7 @@ from ort_sdk.api.data_classes import dataclass
 from ort_sdk.device.context import DeviceContext
 from ort_sdk.device.element_types import STORAGE
 from ort_sdk.device.expressions.nodes import Deferred, Node, Strided
+from ort_sdk.device.expressions.parameters import Parameters
 from ort_sdk.device.launches import KernelSource, Launch
 
 from .epilogue import Epilogue
@@ -41,7 +42,7 @@ PACKED_ROWS_FROM = 192
 FEWEST_PACKED_ROWS = 5
 """Rows from which on it pays to pack columns that are not a constant's."""
 TERMS_AHEAD, MOST_STREAMED_ROWS = 64, 8
-"""How far ahead columns are asked for, and up to how many rows, for which they come from memory as fast as it gives them."""
+"""Rows of a panel that prefetches are ahead, and up to how many rows of the product: with more, panels stay in the cache."""
 GROUP_OPERATIONS = 1 << 20
 """Multiplications and additions that a lane does at least, where there are enough."""
 
@@ -97,7 +98,7 @@ KERNEL WORKGROUP(1, 1, 1) void product(PARAMETERS) {
 _STEP = """{
   f32v column[PANEL / VW];
   UNROLL for (int j = 0; j < PANEL / VW; j++) {
-    COMING(b + (i64)(q + TERMS_AHEAD) * B_ROW + j * VW);
+    PREFETCH_AHEAD(b + (i64)(q + TERMS_AHEAD) * B_ROW + j * VW);
     column[j] = LOAD_B(b + q * B_ROW + j * VW);
   }
   UNROLL for (int i = 0; i < ROWS; i++) {
@@ -280,12 +281,9 @@ def multiply_panels(
         own_rows: what ``packed_rows`` gave for the rows, if they are packed already.
     """
     m, k, n, rows = matrices.m, matrices.k, matrices.n, form.rows
-    a_steps = BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1])
-    a, a_step, a_next, a_row, packs_rows = matrices.a, matrices.a.strides[2], matrices.a.strides[3], matrices.a.strides[2], False
     if own_rows is None and form.packs_rows:
-        own_rows = packed_rows(context, a, rows)
-    if own_rows is not None:
-        (a, a_steps), packs_rows = own_rows, True
+        own_rows = packed_rows(context, matrices.a, rows)
+    a, a_steps = own_rows or (matrices.a, BatchSteps(matrices.a.offset, matrices.a.strides[0], matrices.a.strides[1]))
     b, b_steps, b_row, packs_columns = _columns(context, matrices)
     parameters = parameters_for([a, b, output, *Epilogue.leaves(root)])
     names = {"A": parameters.memory(a.held, FLOAT), "B": parameters.memory(b.held, b.element_type)}
@@ -311,18 +309,9 @@ def multiply_panels(
     }
     macros: dict[str, str | int] = {name: parameters.index(value, folds=False) for name, value in numbers.items()}
     macros |= {"ROWS": rows, "PANEL": PANEL, "VW": context.device.vector_width, **names}
-    macros |= {"TERMS_AHEAD": TERMS_AHEAD, "COMING(p)": "PREFETCH(p)" if m <= MOST_STREAMED_ROWS else ""}
+    macros |= {"TERMS_AHEAD": TERMS_AHEAD, "PREFETCH_AHEAD(p)": "PREFETCH(p)" if m <= MOST_STREAMED_ROWS else ""}
     macros |= group_order("PANELS", rows_first=m <= n)
-    if packs_rows:
-        macros |= {"A_STEP": 1, "A_NEXT": rows, "A_ROW": macros["K"], "A_ROW_START": "next"}
-    else:
-        macros |= {"A_STEP": parameters.index(a_step), "A_NEXT": parameters.index(a_next), "A_ROW": parameters.index(a_row)}
-        macros["A_ROW_START"] = f"(next + {rows} <= M ? next : M - {rows})"
-    if packs_columns:
-        macros |= {"B_ROW": PANEL, "B_START": "panel * K * PANEL", "COLUMN_START": "first"}
-    else:
-        macros |= {"B_ROW": parameters.index(b_row), "B_START": "COLUMN_START"}
-        macros["COLUMN_START"] = "(first + PANEL <= N ? first : N - PANEL)"
+    macros |= _row_macros(parameters, None if own_rows else a, rows) | _column_macros(parameters, b_row, is_packed=packs_columns)
     text = _product_text(epilogue, is_exact=bool(matrices.exact_terms))
     if matrices.exact_terms:
         macros["EXACT_TERMS"] = matrices.exact_terms
@@ -330,6 +319,22 @@ def multiply_panels(
     source = KernelSource("product", text, (*macros.items(), *index_defines(parameters)))
     groups = int(numbers["BLOCKS"]) * panels * matrices.batch
     context.submit(Launch(source, (groups,), (1,), tuple(parameters.arguments), tuple(parameters.writes)))
+
+
+def _row_macros(parameters: Parameters, direct: Strided | None, rows: int) -> dict[str, str | int]:
+    """Where a lane's rows begin, and the steps to the next row and term; ``direct`` is None where rows are packed."""
+    if direct is None:
+        return {"A_STEP": 1, "A_NEXT": rows, "A_ROW": "K", "A_ROW_START": "next"}
+    step, following = (parameters.index(each) for each in direct.strides[2:])
+    return {"A_STEP": step, "A_NEXT": following, "A_ROW": step, "A_ROW_START": f"(next + {rows} <= M ? next : M - {rows})"}
+
+
+def _column_macros(parameters: Parameters, row_step: int, *, is_packed: bool) -> dict[str, str | int]:
+    """Where a panel of columns begins, and the step to its next row."""
+    if is_packed:
+        return {"B_ROW": PANEL, "B_START": "panel * K * PANEL", "COLUMN_START": "first"}
+    start = "(first + PANEL <= N ? first : N - PANEL)"
+    return {"B_ROW": parameters.index(row_step), "B_START": "COLUMN_START", "COLUMN_START": start}
 
 
 def _product_text(epilogue: Epilogue, *, is_exact: bool) -> str:

@@ -1,4 +1,4 @@
-"""What is told apart where forms of a product are compared."""
+"""Keys of tuning: products of the same key have the same fastest form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TuningKey = tuple[str | int, ...]
 
 
 def size_bucket(size: int) -> int:
-    """The least of the sizes that are told apart and not below this one: all up to 8, then four for each power of two."""
+    """A size rounded up: none up to 8, then to a quarter of a power of two."""
     if size <= 8:
         return size
     step = 1 << (size - 1).bit_length() - 3

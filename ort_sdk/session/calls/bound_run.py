@@ -146,7 +146,7 @@ class BoundRuns:
         if earlier and (checked.deliveries is None or checked.deliveries.go_to_host):
             # what the host has read was queued after them
             for before in earlier:
-                before.tell_untold()
+                before.raise_unraised()
         elif earlier:
             for end in ends:
                 end.follow(earlier)

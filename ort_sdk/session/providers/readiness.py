@@ -21,11 +21,11 @@ MOST_FOLLOWED = 64
 class _End:
     """The end of one run's work."""
 
-    __slots__ = ("event", "execution_provider", "is_told")
+    __slots__ = ("event", "execution_provider", "was_raised")
 
     def __init__(self, event: Event, execution_provider: ExecutionProvider) -> None:
         self.event, self.execution_provider = event, execution_provider
-        self.is_told = False
+        self.was_raised = False
         """Whether its error was raised."""
 
     def error(self) -> Exception | None:
@@ -36,14 +36,14 @@ class _End:
             return error
         return None
 
-    def tell(self, error: Exception) -> NoReturn:
+    def raise_error(self, error: Exception) -> NoReturn:
         """Raise what the work raised, naming the provider."""
-        self.is_told = True
+        self.was_raised = True
         raise_foreign(error, f"raised by work that was queued by {self.execution_provider.name}")
 
     def is_over(self) -> bool:
-        """Whether it is known that nothing is to be told: all went well, or somebody was told."""
-        return self.is_told or (self.event.is_done and self.error() is None)
+        """Whether it is known that there is no error left to raise: all went well, or it was raised."""
+        return self.was_raised or (self.event.is_done and self.error() is None)
 
 
 class Ready:
@@ -76,12 +76,12 @@ class Ready:
         # the last one first: the others need no wait of their own then
         failed = [(end, error) for end in (self._end, *earlier) if (error := end.error()) is not None]
         for end, error in (*failed[1:], *failed[:1]):
-            if end is self._end or not end.is_told:
-                end.tell(error)
+            if end is self._end or not end.was_raised:
+                end.raise_error(error)
 
-    def tell_untold(self) -> None:
-        """Block until it happened; raises what the work raised if nobody was told."""
-        if not self._end.is_told:
+    def raise_unraised(self) -> None:
+        """Block until it happened; raises what the work raised, unless that was raised before."""
+        if not self._end.was_raised:
             self.wait()
 
     def follow(self, earlier: Iterable[Ready]) -> None:

@@ -25,5 +25,5 @@ class TestCuda(ProviderConformance):
     def read_back(self, tensor):
         host = np.empty(tensor.shape, tensor.dtype)
         if host.nbytes:
-            tensor.context.launcher.queue.download(tensor.data_ptr, host)
+            tensor.context.launcher.queue.download([(tensor.data_ptr, host)])
         return host

@@ -87,7 +87,7 @@ def test_a_limit_of_memory_is_an_error_with_sizes(cuda):
         _computes(session)
 
 
-def test_an_index_out_of_bounds_is_told_to_the_run_that_has_it(cuda):
+def test_an_index_out_of_bounds_is_raised_in_its_own_run(cuda):
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
     nodes = [helper.make_node("Gather", ["x", "i"], ["g"]), helper.make_node("Neg", ["g"], ["y"])]
@@ -113,7 +113,7 @@ def test_an_index_out_of_bounds_is_told_to_the_run_that_has_it(cuda):
 
 
 def test_an_index_out_of_bounds_of_results_that_stay_on_the_device(cuda):
-    """The run ends before its work; who waits for its results is told, and not the next run."""
+    """The run ends before its work; waiting for its results raises, and the next run does not."""
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
     graph = helper.make_graph([helper.make_node("Gather", ["x", "i"], ["y"])], "g", [x, index], [y])

@@ -1,4 +1,4 @@
-"""Runs that end before the device's work: what waits, what is there then, and whom errors are told."""
+"""Runs that end before the device's work: what waits, what is there then, and where errors are raised."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ def context(index):
 
 @pytest.fixture
 def waits(monkeypatch):
-    """The ends of runs that somebody waits for, and whether the device had come there."""
+    """The ends of runs that somebody waits for, and whether the device had reached them."""
     from ort_sdk_opencl.queueing.runs import OpenClEvent
 
     counted = []
@@ -308,7 +308,7 @@ def test_what_is_made_of_a_bad_result_is_no_better(providers, index):
     value.numpy()
 
 
-def test_an_error_is_told_to_the_thread_that_has_it(providers, index):
+def test_an_error_is_raised_in_the_thread_whose_run_it_is(providers, index):
     session, other = session_of(providers, GATHER), session_of(providers, GATHER)
     wrong, told = [], []
 

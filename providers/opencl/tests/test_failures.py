@@ -87,7 +87,7 @@ def test_an_error_of_the_driver_after_which_the_device_works(providers, monkeypa
     _computes(session)
 
 
-def test_an_index_out_of_bounds_is_told_to_the_run_that_has_it(providers):
+def test_an_index_out_of_bounds_is_raised_in_its_own_run(providers):
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
     nodes = [helper.make_node("Gather", ["x", "i"], ["g"]), helper.make_node("Neg", ["g"], ["y"])]
     session, other = _session(providers, nodes, [index]), _session(providers, nodes, [index])

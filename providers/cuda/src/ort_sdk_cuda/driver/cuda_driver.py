@@ -53,7 +53,7 @@ class CudaDriver(Protocol):
         """Address of memory, for work that is queued on the stream, or after such work."""
 
     def free(self, address: int, stream: Handle) -> None:
-        """Give memory back when the stream comes there."""
+        """Give memory back when the stream reaches it."""
 
     def trim_pool(self, pool: Handle) -> None:
         """Give what a pool keeps, and no work uses, back to the device."""
@@ -102,7 +102,7 @@ class CudaDriver(Protocol):
         """Give an event back; if it was recorded, when it has happened."""
 
     def record_event(self, event: Handle, stream: Handle) -> None:
-        """Let an event happen when the stream comes there."""
+        """Let an event happen when the stream reaches it."""
 
     def wait_event(self, stream: Handle, event: Handle) -> None:
         """Let a stream wait for an event of another one."""

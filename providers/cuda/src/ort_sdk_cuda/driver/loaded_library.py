@@ -10,7 +10,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 def loaded_library(*names: str) -> str:
-    """Path of the first loaded library whose file name begins with one of the names; a name if the system does not tell."""
+    """Path of the first loaded library whose file name begins with one of the names; a name where paths are not known."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -156,7 +156,7 @@ class DeviceQueue:
         try:
             self.record().wait()
         except OrtSdkError:
-            # it is told once
+            # it is raised once
             run.forget()
             raise
         run.reads.clear()

@@ -1,4 +1,4 @@
-"""What one run of a thread has queued, and its end as an event that tells what the run's kernels reported."""
+"""What one run of a thread has queued, and its end as an event that raises what the run's kernels reported."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class QueuedRun:
         self.reads: list[Any] = []
         """Events of copies that read memory of others' on the host."""
         self.end: OpenClEvent | None = None
-        """The end of all that is queued; None if it was not asked for."""
+        """The end of all that is queued; None if it was not recorded."""
         self.earlier: OpenClEvent | None = None
-        """One that was asked for before more was queued."""
+        """One that was recorded before more was queued."""
 
     def note(self, event: Any) -> None:
         """Remember the last command."""
