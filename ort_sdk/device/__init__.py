@@ -7,6 +7,7 @@ from .array import DeviceArray
 from .context import DeviceContext
 from .device_class import CPU_CLASS, GPU_CLASS, DeviceClass
 from .dialects import CUDA, OPENCL, OPENCL_SUBGROUPS, Dialect
+from .external_data import DeviceExternalDataLoader
 from .launcher import BoundLaunches, Launcher, MovingMemory, SupportsRuns
 from .launches import Argument, KernelSource, Launch, Memory, Scalar, packed_scalar
 from .operators.registry import device_registry
@@ -30,6 +31,7 @@ __all__ = [
     "DeviceContext",
     "DeviceDataTransfer",
     "DeviceExecutionProvider",
+    "DeviceExternalDataLoader",
     "Dialect",
     "KernelSource",
     "Launch",

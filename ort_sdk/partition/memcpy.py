@@ -31,7 +31,7 @@ class ValueDevices:
 def insert_copies(
     assignment: Assignment,
     provider_devices: Mapping[str, OrtDevice],
-    can_stack: Callable[[OrtDevice, str | None], bool] = lambda _device, _type: False,
+    can_stack: Callable[[OrtDevice, str | None], bool] | None = None,
 ) -> ValueDevices:
     """Insert copy nodes wherever a node reads a value that lives on another device.
 
@@ -42,7 +42,7 @@ def insert_copies(
     Args:
         assignment: its graph and bodies are changed in place.
         provider_devices: provider → device.
-        can_stack: whether tensors of a type can be stacked on a device, of all iterations of a body.
+        can_stack: whether tensors of a type can be stacked on a device, of all iterations of a body; None for no device.
     """
     if all(device == CPU_DEVICE for device in provider_devices.values()):
         return _on_host(assignment.graph, {})
@@ -89,7 +89,7 @@ class _Inserter:
         self,
         assignment: Assignment,
         provider_devices: Mapping[str, OrtDevice],
-        can_stack: Callable[[OrtDevice, str | None], bool],
+        can_stack: Callable[[OrtDevice, str | None], bool] | None,
     ) -> None:
         self._provider_devices = provider_devices
         self._reading = ReadingDevices(assignment, provider_devices, can_stack)

@@ -19,16 +19,17 @@ class ReadingDevices:
     Args:
         assignment: of the main graph.
         provider_devices: provider → device.
-        can_stack: whether tensors of a type can be stacked on a device.
+        can_stack: whether tensors of a type can be stacked on a device; None for no device.
     """
 
     def __init__(
         self,
         assignment: Assignment,
         provider_devices: Mapping[str, OrtDevice],
-        can_stack: Callable[[OrtDevice, str | None], bool],
+        can_stack: Callable[[OrtDevice, str | None], bool] | None,
     ) -> None:
-        self._assignment, self._provider_devices, self._can_stack = assignment, provider_devices, can_stack
+        self._assignment, self._provider_devices = assignment, provider_devices
+        self._can_stack = can_stack
         self._carried: dict[int, dict[int, OrtDevice]] = {}
 
     def kernel_def(self, node: Node) -> KernelDef | None:
@@ -117,7 +118,12 @@ class ReadingDevices:
             part = body.outputs[values.first_output + index].name
             device, wanted = self._device_made_on(body, part, devices), self._wanted(graph, name)
             is_wanted = name and device not in (None, CPU_DEVICE) and (device in wanted or not wanted)
-            if device is not None and is_wanted and self._can_stack(device, body.node_arg(part).type):
+            if (
+                device is not None
+                and is_wanted
+                and self._can_stack is not None
+                and self._can_stack(device, body.node_arg(part).type)
+            ):
                 found[index] = device
         return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import OrtDevice
 from ort_sdk.config_keys import LOAD_MODEL_FORMAT
@@ -33,8 +33,10 @@ from .stages.create_kernels import SessionPlanner
 from .stages.optimize import SessionOptimizer
 from .stages.override_initializers import apply_overrides, fix_defaults
 from .stages.prepacker import make_prepacker
-from .stages.stackings import Stackers
 from .stages.state import SessionState
+
+if TYPE_CHECKING:
+    from .stages.stackings import Stackers
 
 __all__ = ["build_session"]
 
@@ -58,6 +60,15 @@ def _loaded(
     )
     apply_overrides(model, settings.overrides)
     return model
+
+
+def _stackers(providers: Sequence[SessionProvider]) -> Stackers | None:
+    """How values are stacked on devices; None, and nothing imported, where all providers compute on the host."""
+    if all(provider.device.is_cpu for provider in providers):
+        return None
+    from .stages.stackings import Stackers
+
+    return Stackers(providers)
 
 
 def build_session(
@@ -103,8 +114,8 @@ def build_session(
     observe("partition", assignment)
     assignment = keep_float(assignment, model.opset_imports, bindings)
     device_of: dict[str, OrtDevice] = {provider.name: provider.device for provider in providers}
-    stackers = Stackers(providers)
-    devices = insert_copies(assignment, device_of, stackers.can_stack)
+    stackers = _stackers(providers)
+    devices = insert_copies(assignment, device_of, None if stackers is None else stackers.can_stack)
     transfers = data_transfers(providers)
     placement = InitializerPlacement(transfers, external_data, device_memories(providers))
     prepacker = make_prepacker(settings)

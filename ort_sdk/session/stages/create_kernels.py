@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_sdk.api import CPU_DEVICE, InvalidArgument, KernelDef, Stacking, Subgraph, Tensor
 from ort_sdk.config_keys import DISABLE_PROGRAMS, PROGRAM_MEMORY_LIMIT_BYTES
@@ -19,7 +19,8 @@ from ort_sdk.plan import ExecutionPlan, NodeKernel, make_plan
 from ort_sdk.run import DEFAULT_LIMIT_BYTES, ProgramMemory, body_runner
 from ort_sdk.session.providers.opened import SessionProvider, binding_providers
 
-from .stackings import Stackers
+if TYPE_CHECKING:
+    from .stackings import Stackers
 
 __all__ = ["SessionPlanner"]
 
@@ -48,7 +49,7 @@ class SessionPlanner:
         placement: InitializerPlacement,
         prepacker: Prepacker | None,
         config: Mapping[str, str],
-        stackers: Stackers,
+        stackers: Stackers | None,
     ) -> None:
         self._model, self._stackers = model, stackers
         self._assignment = assignment
@@ -119,7 +120,7 @@ class SessionPlanner:
     def _stackings(self, node: Node, devices: ValueDevices) -> dict[int, Stacking]:
         """Output of a node's body that is gathered over iterations on a device → how it is stacked there."""
         values = carried_values(node)
-        if values is None:
+        if values is None or self._stackers is None:
             return {}
         body, found = node.subgraphs["body"], dict[int, Stacking]()
         for index, name in list(enumerate(node.outputs))[values.count :]:

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ort_sdk.api import Array, ExternalDataInfo, Fail, OrtDevice, OrtMemoryInfo
-from ort_sdk.device import DeviceContext
+from ort_sdk.api import ExternalDataInfo, Fail, OrtDevice
+from ort_sdk.device import DeviceArray, DeviceContext, DeviceExternalDataLoader
 
 from .device import launcher_of
 from .queueing import DeviceQueue, PinnedBuffer
@@ -34,7 +34,7 @@ class _Piece(NamedTuple):
     """On the device."""
 
 
-class CudaExternalDataLoader:
+class CudaExternalDataLoader(DeviceExternalDataLoader):
     """Puts weights on one device.
 
     A reader fills its buffer from the file, queues the copy, and goes on to the next piece when the device has the one before: so
@@ -46,25 +46,10 @@ class CudaExternalDataLoader:
     """
 
     def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
-        self._device = device
+        super().__init__(device)
         self._queue = launcher_of(context).queue
 
-    def can_load(self, memory_info: OrtMemoryInfo) -> bool:
-        return memory_info.device == self._device
-
-    def can_load_tensor(self, info: ExternalDataInfo) -> bool:
-        """Only what is in a file, or in a buffer that stands for one."""
-        return info.content is not None
-
-    def load_tensor(self, info: ExternalDataInfo, tensor: Array) -> None:
-        self.load_tensors([(info, tensor)])
-
-    def load_tensors(self, batch: Sequence[tuple[ExternalDataInfo, Array]]) -> None:
-        """Fill several tensors; returns when the device has them.
-
-        Raises:
-            Fail: a tensor is no range of its file, or the file changes while it is read.
-        """
+    def fill(self, batch: Sequence[tuple[ExternalDataInfo, DeviceArray]]) -> None:
         pieces = [piece for info, tensor in batch for piece in _pieces(info, tensor)]
         if not pieces:
             return
@@ -139,11 +124,7 @@ class _Work:
             done += count
 
 
-def _pieces(info: ExternalDataInfo, tensor: Array) -> Iterator[_Piece]:
-    available = 0 if info.content is None else len(info.content)
-    if info.content is None or info.offset + info.length > available or info.length != tensor.nbytes:
-        found = f"{info.length} bytes at {info.offset} of '{info.location}' ({available} bytes)"
-        raise Fail(f"loading '{info.name}': {found} for an array of {tensor.nbytes} bytes")
+def _pieces(info: ExternalDataInfo, tensor: DeviceArray) -> Iterator[_Piece]:
     address = int(tensor.dense().held.handle)
     for start in range(0, info.length, SLOT_BYTES):
         yield _Piece(info, info.offset + start, min(SLOT_BYTES, info.length - start), address + start)

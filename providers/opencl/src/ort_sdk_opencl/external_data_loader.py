@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ort_sdk.api import Array, ExternalDataInfo, Fail, HostArray, OrtDevice, OrtMemoryInfo, OrtSdkError
-from ort_sdk.device import DeviceArray, DeviceContext, Memory
+from ort_sdk.api import ExternalDataInfo, HostArray, OrtDevice, OrtSdkError
+from ort_sdk.device import DeviceArray, DeviceContext, DeviceExternalDataLoader, Memory
 from ort_sdk.device.expressions.nodes import Strided
 
 from .device import launcher_of
@@ -25,7 +25,7 @@ _LINE_BYTES = 64
 """Sizes of buffers over the host's memory are multiples of it, or drivers copy them."""
 
 
-class OpenClExternalDataLoader:
+class OpenClExternalDataLoader(DeviceExternalDataLoader):
     """Puts weights on one device.
 
     A device that shares the host's memory reads the pages of the file's map: another session or process with the same weights
@@ -38,30 +38,13 @@ class OpenClExternalDataLoader:
     """
 
     def __init__(self, device: OrtDevice, context: DeviceContext) -> None:
-        self._device = device
+        super().__init__(device)
         self._queue = launcher_of(context).queue
         found = self._queue.found
         # The map cannot be written, so that sharing is left to devices that are the processor itself.
         self._shares_memory = found.is_cpu and bool(found.device.host_unified_memory)
 
-    def can_load(self, memory_info: OrtMemoryInfo) -> bool:
-        return memory_info.device == self._device
-
-    def can_load_tensor(self, info: ExternalDataInfo) -> bool:
-        """Only what is in a file, or in a buffer that stands for one."""
-        return info.content is not None
-
-    def load_tensor(self, info: ExternalDataInfo, tensor: Array) -> None:
-        self.load_tensors([(info, tensor)])
-
-    def load_tensors(self, batch: Sequence[tuple[ExternalDataInfo, Array]]) -> None:
-        """Fill several tensors; returns when the device has them.
-
-        Raises:
-            Fail: a tensor is no range of its file.
-        """
-        for info, tensor in batch:
-            _check(info, tensor)
+    def fill(self, batch: Sequence[tuple[ExternalDataInfo, DeviceArray]]) -> None:
         for info, tensor in batch:
             shared = self._shared(info)
             if shared is not None:
@@ -101,13 +84,6 @@ class _MappedMemory(Memory):
     def __del__(self) -> None:
         with contextlib.suppress(OrtSdkError):
             self._queue.settle()
-
-
-def _check(info: ExternalDataInfo, tensor: DeviceArray) -> None:
-    available = 0 if info.content is None else len(info.content)
-    if info.content is None or info.offset + info.length > available or info.length != tensor.nbytes:
-        found = f"{info.length} bytes at {info.offset} of '{info.location}' ({available} bytes)"
-        raise Fail(f"loading '{info.name}': {found} for an array of {tensor.nbytes} bytes")
 
 
 def _content(info: ExternalDataInfo) -> HostArray:
