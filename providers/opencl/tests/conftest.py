@@ -51,10 +51,10 @@ def pytest_report_header():
 
 
 ONE_IN = {
-    "test_node_case": 4,
-    "test_node_case_in_double": 16,
-    "test_packing_changes_no_result": 4,
-    "test_whole_model": 2,
+    "test_node_case": 8,
+    "test_node_case_in_double": 32,
+    "test_packing_changes_no_result": 8,
+    "test_whole_model": 4,
 }
 """Of how many of the kit's cases a platform runs one by default, others than the other platform: drivers compile each case's
 kernels, which takes half a second. All run with ``-m slow``."""
